@@ -1,0 +1,3 @@
+module vllm-tuning-operator/hack/cluster/pause
+
+go 1.26.0

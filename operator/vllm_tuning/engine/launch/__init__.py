@@ -1,0 +1,1 @@
+"""From a container to the words that vLLM's parser sees, and back to the bytes they came from."""

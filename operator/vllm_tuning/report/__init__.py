@@ -1,0 +1,1 @@
+"""Terminal, HTML and JSON renderings of one ``Report`` value."""

@@ -1,0 +1,1 @@
+"""Fuzzers with a larger budget than the test suite; run by hand or by `make fuzz`."""

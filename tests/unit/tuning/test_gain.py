@@ -1,0 +1,115 @@
+"""The gain, what it may really be, and the replicas that follow from a capacity."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.toy_engine import MakeProblem, Run, Toy
+from vllm_tuning.tuning.gain import Carried, gain_at_load, gain_in_load, replicas_for
+from vllm_tuning.tuning.model import (
+    ClosedLoad,
+    Ending,
+    Lengths,
+    Limits,
+    Objective,
+    OpenLoad,
+    Percentiles,
+    Probe,
+    ProbeResult,
+    Purpose,
+    Verdict,
+    Workload,
+)
+
+
+def result(throughput: float, e2e: float = 1000.0) -> ProbeResult:
+    probe = Probe("p", Purpose.SEARCH, Limits(8, 512), ClosedLoad(8), 1, 10.0)
+    return ProbeResult(
+        probe, Verdict.PASS, "", "", 10.0,
+        output_tokens_per_second=throughput, e2e=Percentiles(100, mean=e2e),
+    )  # fmt: skip
+
+
+def test_a_gain_in_load_spans_from_bracket_to_bracket():
+    gain = gain_in_load(Carried(40, 38, 42), Carried(20, 19, 21), baseline_fails=False)
+    assert gain is not None
+    assert gain.percent == pytest.approx(100)
+    assert gain.range == pytest.approx((100 * (38 / 21 - 1), 100 * (42 / 19 - 1)), abs=0.1)
+
+
+def test_overlapping_brackets_allow_a_loss_unless_the_baseline_failed_there():
+    ours, theirs = Carried(41, 39, 42), Carried(39.5, 38, 41)
+    gain = gain_in_load(ours, theirs, baseline_fails=False)
+    assert gain is not None
+    assert gain.low is not None
+    assert gain.low < 0 < gain.percent
+    failed = gain_in_load(ours, theirs, baseline_fails=True)
+    assert failed is not None
+    assert failed.low == 0.0
+
+
+def test_a_baseline_that_was_not_followed_to_its_end_may_carry_as_much():
+    gain = gain_in_load(Carried(40, 39, 42), Carried(38, 38, None), baseline_fails=False)
+    assert gain is not None
+    assert gain.low is not None
+    assert gain.low < 0
+
+
+def test_a_baseline_that_carries_nothing_has_no_gain():
+    assert gain_in_load(Carried(40, 39, 42), Carried(0.0), baseline_fails=True) is None
+
+
+def test_a_gain_at_one_load_spans_the_repeats_of_both_sides():
+    gain = gain_at_load(
+        Objective.MAX_THROUGHPUT, [result(110), result(112)], [result(100), result(98)], result(108)
+    )
+    assert gain is not None
+    assert gain.percent == pytest.approx(100 * (108 / 98 - 1))
+    assert gain.range == pytest.approx((8.0, 100 * (112 / 98 - 1)), abs=0.1)
+    saved = gain_at_load(Objective.MIN_LATENCY, [result(1, 800)], [result(1, 1000)], result(1, 750))
+    assert saved is not None
+    assert saved.percent == pytest.approx(25)
+    assert saved.range is None  # the baseline was measured once: its spread is not known
+
+
+@pytest.mark.parametrize(
+    ("rate", "capacity", "replicas"), [(100, 38.2, 3), (76.4, 38.2, 2), (1, 38.2, 1), (77, 38.2, 3)]
+)
+def test_replicas_are_rounded_up(rate: float, capacity: float, replicas: int):
+    assert replicas_for(rate, capacity) == replicas
+
+
+def test_a_workload_that_names_its_rate_is_told_its_replicas(
+    problem: MakeProblem, toy: Toy, run: Run
+):
+    asked = problem(workload=Workload(Lengths(512), Lengths(128), rate_per_second=100.0))
+    found, _ = run(asked, toy())
+    assert found.ending is Ending.RECOMMENDED
+    assert isinstance(found.load, OpenLoad)
+    assert found.replicas == replicas_for(100.0, found.load.rate_per_second)
+    assert f"100 requests/s need {found.replicas} replicas" in found.message
+    assert found.gain_range_percent is not None
+    low, high = found.gain_range_percent
+    assert 0 < low < found.gain_percent < high
+
+
+@pytest.mark.parametrize(
+    ("current", "seed"),
+    [
+        (Limits(64, 1536), 0),  # they pass at the load to be confirmed
+        (Limits(128, 4096), 2),  # 0.94 of the best: brackets overlap
+    ],
+)
+def test_what_noise_does_not_tell_from_the_current_limits_is_no_improvement(
+    problem: MakeProblem,
+    toy: Toy,
+    run: Run,
+    *,
+    current: Limits,
+    seed: int,
+):
+    found, _ = run(problem(current=current, seed=seed, minimum_gain_percent=0.0), toy())
+    assert found.ending is Ending.NO_IMPROVEMENT
+    assert "noise does not tell" in found.message
+    assert found.limits is None
+    assert found.load is not None
