@@ -228,6 +228,15 @@ async def test_an_engine_that_dies_takes_its_requests_with_it():
             assert "EngineCore encountered an issue" in await response.text()
 
 
+async def test_the_request_at_whose_end_an_engine_dies_is_answered():
+    """Steps are slow, so its last token is delivered alone: nothing else wakes its client."""
+    environment = FAST | {"SIMULATE_CRASH_AFTER_REQUESTS": "1", "SIMULATE_CAPACITY_FACTOR": "0.1"}
+    async with serving(environment=environment) as (client, engine), asyncio.timeout(20):
+        async with client.post("/v1/completions", json=PROMPT) as response:
+            assert response.status == 200
+        assert engine.dead
+
+
 async def test_an_engine_that_hangs_still_says_that_it_is_healthy():
     async with serving(environment=FAST | {"SIMULATE_HANG_AFTER": "1"}) as (client, engine):
         stuck = asyncio.create_task(client.post("/v1/completions", json=PROMPT))

@@ -159,12 +159,12 @@ class LiveEngine:
                 if not stream.first_at:
                     stream.first_at = output.ended_at
                 stream.tokens += 1
+                stream.ready.set()  # before its end, which may be the engine's
                 if request in last:
                     stream.done = True
                     stream.last_at = output.ended_at
                     del streams[request]
                     self._end(stream)
-                stream.ready.set()
         if self._core.scheduler.idle and self._hook is not None:
             self._hook.went_idle()
 
