@@ -48,6 +48,7 @@ class Served:
     max_tokens: int
     arrived_at: float
     sent_at: list[float] = field(default_factory=list)
+    finished: bool = False
 
 
 Behaviour = Callable[["TinyEngine", Served, asyncio.StreamReader, asyncio.StreamWriter], Awaitable]
@@ -155,12 +156,19 @@ class TinyEngine:
                 raise ConnectionResetError
             await self.behave(item)(self, item, reader, writer)
         except (ConnectionError, asyncio.CancelledError):
-            self.finished["abort"] += 1
+            # A client may go between its last token and the end of its stream: that is no abort.
+            if not item.finished:
+                self.finished["abort"] += 1
             raise
         finally:
             self.running -= 1
             self._free.release()
         return True
+
+    def finish(self, item: Served) -> None:
+        """Count a request that has all its tokens, whether or not its client is still there."""
+        item.finished = True
+        self.finished["length"] += 1
 
     async def step(self, item: Served, reader: asyncio.StreamReader) -> None:
         """Wait for the next token as an engine does: not at all while hung, not for the gone."""
@@ -221,7 +229,7 @@ async def stream_all(engine: TinyEngine, item: Served, reader, writer) -> None:
     for number in range(item.max_tokens):
         last = number == item.max_tokens - 1
         await send_token(engine, item, reader, writer, "length" if last else None)
-    engine.finished["length"] += 1
+    engine.finish(item)
     await send_end(item, writer)
 
 
