@@ -41,7 +41,6 @@ from vllm_tuning.tuning.run import ProbeEnded
 from vllm_tuning.tuning.search import Search
 
 OUTPUT = Path("build/bench/grid.jsonl")
-WARM_UP_SECONDS = 10.0
 SLOS = (
     SLO(Metric.TTFT, percentile=95, max_milliseconds=200),
     SLO(Metric.TPOT, percentile=95, max_milliseconds=20),
@@ -110,7 +109,6 @@ def _measure(
                 Purpose.SEARCH,
                 why="grid",
                 window_seconds=window,
-                takes=WARM_UP_SECONDS + 2 * window,
             )
 
 

@@ -88,7 +88,7 @@ class Machine:
         window = count / rate if rate else count
         probe = Probe(
             "b", Purpose.SEARCH, limits, load, seed, window_seconds=window, windows=1,
-            max_seconds=1e9, warmup_seconds=0.0, stop_on_fail=False,
+            warmup_seconds=0.0, stop_on_fail=False,
         )  # fmt: skip
         return self.server.run(probe, self.problem)
 

@@ -131,7 +131,7 @@ def _verdicts(
     recorded = Recorded(run)
     probe = Probe(
         "h200", Purpose.CONFIRM, Limits(256, 2048), OpenLoad(rate), 0,
-        window_seconds=WINDOW_SECONDS, windows=2, max_seconds=0.0, warmup_seconds=WARMUP_SECONDS,
+        window_seconds=WINDOW_SECONDS, windows=2, warmup_seconds=WARMUP_SECONDS,
         decide=True, alpha=attempt_alpha(ALPHA),
     )  # fmt: skip
     result = measure(recorded, probe, slos)

@@ -19,7 +19,7 @@ from vllm_tuning.bench.probe import TAIL_LEAST_SECONDS
 from vllm_tuning.tuning.model import SLO, Probe, ProbeResult, Verdict
 from vllm_tuning.tuning.percentiles import summarize
 from vllm_tuning.tuning.samples import RequestSamples, RequestStatus, Window
-from vllm_tuning.tuning.verdict import Judgement, judge
+from vllm_tuning.tuning.verdict import Judgement, hopeless, judge
 
 IN_FLIGHT_SECONDS = 0.25
 
@@ -83,7 +83,7 @@ class Recorded:
 
 
 def measure(recorded: Recorded, probe: Probe, slos: tuple[SLO, ...]) -> ProbeResult:
-    """Judge the record as ``probe`` would have: looks, windows, extension."""
+    """Judge the record as ``probe`` would have: looks and windows."""
     windows: list[Window] = []
     start = warm = probe.warmup_seconds or recorded.warm_at(probe.window_seconds)
     tail = max(probe.window_seconds, TAIL_LEAST_SECONDS)
@@ -98,24 +98,18 @@ def measure(recorded: Recorded, probe: Probe, slos: tuple[SLO, ...]) -> ProbeRes
             now=None if final else now,
         )
 
-    while True:
-        end = start + probe.window_seconds
+    for _ in range(probe.windows):
         windows.append(Window(start, start, complete=False))
         for number in range(1, LOOKS_PER_WINDOW + 1):
             now = start + probe.window_seconds * number / LOOKS_PER_WINDOW
             windows[-1] = Window(start, now, complete=number == LOOKS_PER_WINDOW)
             if probe.stop_on_fail:
                 judgement = look(now, final=False)
-                if judgement.verdict is Verdict.FAIL:
+                if judgement.verdict is Verdict.FAIL or hopeless(judgement, probe, windows):
                     return _result(recorded, probe, judgement, warm, now)
-        start = end
-        if len(windows) < probe.windows:
-            continue
-        settled = recorded.settled_at(warm, end, limit=tail)
-        judgement = look(settled, final=True)
-        more = end + probe.window_seconds <= probe.max_seconds
-        if not (probe.decide and more and judgement.verdict is Verdict.UNDECIDED):
-            return _result(recorded, probe, judgement, warm, settled)
+        start += probe.window_seconds
+    settled = recorded.settled_at(warm, start, limit=tail)
+    return _result(recorded, probe, look(settled, final=True), warm, settled)
 
 
 def _result(

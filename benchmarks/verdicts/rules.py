@@ -78,7 +78,7 @@ def ours(case: Case, truth: Truth, load: float) -> Generator[Ask, Run, Outcome]:
             assert not isinstance(question, Start)
             assert isinstance(question.load, OpenLoad)
             window = question.window_seconds
-            total = question.max_seconds + truth.latency_seconds
+            total = question.windows * window + 4 * truth.latency_seconds + 1.0
             seen = yield Ask(
                 question.load.rate_per_second, Span(min(window / 4, 10.0), window, total)
             )

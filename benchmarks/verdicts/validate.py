@@ -60,7 +60,7 @@ def _simulated(rate: float, seed: int) -> RequestSamples:
     server.start(Start("s", Purpose.VERIFY, LIMITS, hook=False))
     probe = Probe(
         "p", Purpose.VERIFY, LIMITS, OpenLoad(rate), 100 + seed, window_seconds=WINDOW_SECONDS,
-        windows=1, max_seconds=1e9, warmup_seconds=WARMUP_SECONDS, stop_on_fail=False,
+        windows=1, warmup_seconds=WARMUP_SECONDS, stop_on_fail=False,
     )  # fmt: skip
     virtual = server.begin(probe, CASES[0].problem())
     virtual.run()

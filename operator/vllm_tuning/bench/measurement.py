@@ -18,7 +18,7 @@ from vllm_tuning.bench.validity import Invalid
 from vllm_tuning.bench.workload import ProbeWorkload
 from vllm_tuning.tuning.model import SLO, OpenLoad, Probe, Verdict
 from vllm_tuning.tuning.samples import Window
-from vllm_tuning.tuning.verdict import Judgement, judge
+from vllm_tuning.tuning.verdict import Judgement, hopeless, judge
 
 Phase: TypeAlias = Literal["warmup", "measure", "drain"]
 
@@ -83,7 +83,7 @@ class Measurement:
         self._preemptions = preemptions
         self._phase: Phase = "warmup"
         self._began = 0.0
-        self._failed: Judgement | None = None
+        self._ended_by: Judgement | None = None
 
     async def run(self) -> None:
         """Measure until there is a verdict, or no more time or point in one."""
@@ -106,7 +106,7 @@ class Measurement:
 
     async def judgement(self) -> Judgement:
         """Return the verdict: that of the look that ended the measurement, else of all it saw."""
-        return self._failed or await self._judge(final=True)
+        return self._ended_by or await self._judge(final=True)
 
     async def _judge(self, *, final: bool) -> Judgement:
         now = self._driver.clock()
@@ -159,13 +159,14 @@ class Measurement:
                 return False
             if number == LOOKS_PER_WINDOW:
                 self.windows[-1] = Window(start, end)
-            if probe.stop_on_fail and await self._fails():
+            if probe.stop_on_fail and await self._ends():
                 self._cut(start)
                 return False
         if len(self.windows) < probe.windows:
             return True
         await self._on_edge()
-        return not await self._settle(end) or await self._extend(end)
+        await self._settle(end)
+        return False
 
     def _cut(self, start: float) -> None:
         if not self.windows[-1].complete:
@@ -173,28 +174,20 @@ class Measurement:
             end = min(self._driver.clock(), start + self._probe.window_seconds)
             self.windows[-1] = Window(start, end, complete=False)
 
-    async def _fails(self) -> bool:
+    async def _ends(self) -> bool:
         judgement = await self._judge(final=False)
-        if judgement.verdict is Verdict.FAIL:
-            self._failed = judgement
-        return self._failed is not None
+        if judgement.verdict is Verdict.FAIL or hopeless(judgement, self._probe, self.windows):
+            self._ended_by = judgement
+        return self._ended_by is not None
 
-    async def _settle(self, end: float) -> bool:
+    async def _settle(self, end: float) -> None:
         """Wait under load until the requests of the windows ended, or have had their time."""
 
         def settled() -> bool:
             pending = any(item.scheduled_at < end for item in self._driver.active.values())
             return not pending or self._driver.clock() >= end + self._tail
 
-        return await self._until(settled)
-
-    async def _extend(self, end: float) -> bool:
-        if self.invalid is not None or not self._probe.decide:
-            return False
-        if end + self._probe.window_seconds - self._began > self._probe.max_seconds:
-            return False
-        judgement = await self._judge(final=True)
-        return judgement.verdict is Verdict.UNDECIDED
+        await self._until(settled)
 
     def _reached(self, at: float) -> bool:
         return self._driver.clock() >= at

@@ -44,7 +44,8 @@ class Books:
         self.server: Start | None = None
         self.facts: EngineFacts | None = None
         self.latency_seconds = self.pace.canary / 8
-        """How long a request takes near the boundary, as far as seen."""
+        """How long a request takes near the boundary in the mean, as far as seen: by Little's law
+        the time in which the engine's requests are replaced by others."""
         self._kept = Kept()
         self.infeasible: list[tuple[Limits, StartFailure]] = []
         self.cut_short = False
@@ -144,7 +145,7 @@ class Books:
         """Follow the latency of requests, but for overloads: windows are not made for those."""
         if not result.e2e.count:
             return
-        seen = (result.e2e.p95 or result.e2e.mean or 0.0) / 1e3
+        seen = (result.e2e.mean or 0.0) / 1e3
         calm = result.verdict is not Verdict.FAIL and result.reason != "NearLimit"
         # A probe that was cut short saw the end of its fastest requests only.
         shorter = seen < self.latency_seconds and is_whole(result)

@@ -2,13 +2,12 @@
 
 Below the need the queue breaks TTFT; far above it nothing changes, until bursts come or the KV
 cache ends.
-cache ends.
 """
 
 from __future__ import annotations
 
 from vllm_tuning.tuning.experiment import Steps
-from vllm_tuning.tuning.model import Metric, ProbeResult
+from vllm_tuning.tuning.model import Limits, Metric, ProbeResult
 from vllm_tuning.tuning.priors import bucket_below, bucket_top, clip, kv_concurrency, with_limits
 from vllm_tuning.tuning.race import Race
 from vllm_tuning.tuning.standing import Standing, binding, standing
@@ -110,15 +109,7 @@ def trim(race: Race) -> None:
     incumbent, problem = race.incumbent, race.experiment.problem
     if incumbent is None or problem.space.max_num_seqs is None:
         return
-    edge = race.frontier(incumbent).high or race.estimate(incumbent)
-    peak = max(
-        (
-            result.engine.running_max or 0
-            for load, result in race.frontier(incumbent).points
-            if load <= edge
-        ),
-        default=0,
-    )
+    peak = _peak(race, incumbent, up_to=race.frontier(incumbent).high)
     if not peak:
         return
     seqs = bucket_top(HEADROOM[1] * peak)
@@ -127,5 +118,34 @@ def trim(race: Race) -> None:
         seqs = current
     trimmed = with_limits(incumbent, seqs=clip(seqs, problem.space.max_num_seqs))
     if peak < trimmed.max_num_seqs < incumbent.max_num_seqs:
-        race.frontier(trimmed).points.extend(race.frontier(incumbent).points)
+        race.frontiers[trimmed] = race.frontier(incumbent)
         race.incumbent, race.trimmed_from = trimmed, incumbent
+
+
+def share_if_idle(race: Race, limits: Limits, measured: Limits) -> bool:
+    """Let ``limits`` have the load points of ``measured`` if only idle caps tell them apart.
+
+    Below the boundary neither cap was reached, with headroom: the engine did the same.
+    """
+    if limits == measured or race.frontier(limits).points:
+        return False
+    peak = _peak(race, measured, up_to=race.frontier(measured).low)
+    least = min(limits.max_num_seqs, measured.max_num_seqs)
+    same = with_limits(limits, seqs=measured.max_num_seqs) == measured
+    if not same or not peak or HEADROOM[0] * peak > least:
+        return False
+    race.frontiers[limits] = race.frontier(measured)
+    return True
+
+
+def _peak(race: Race, limits: Limits, *, up_to: float | None) -> int:
+    """Most requests that ran at once at loads up to ``up_to``; 0 = not known."""
+    edge = up_to or race.estimate(limits)
+    return max(
+        (
+            result.engine.running_max or 0
+            for load, result in race.frontier(limits).points
+            if load <= edge
+        ),
+        default=0,
+    )

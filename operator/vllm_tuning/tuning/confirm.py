@@ -26,8 +26,9 @@ from vllm_tuning.tuning.model import (
     Verdict,
 )
 from vllm_tuning.tuning.pool import pool
-from vllm_tuning.tuning.standing import Standing, standing
+from vllm_tuning.tuning.standing import Standing, grows, standing
 from vllm_tuning.tuning.text import describe
+from vllm_tuning.tuning.verdict import MOST_SEEDS
 
 ATTEMPTS = 5
 """Most times that evidence is judged; each has an equal share of the run's alpha."""
@@ -38,8 +39,10 @@ LOADS = 8
 PATIENCE = 3
 """Loads that did not pass from which on every step down is a double one: the race was far off."""
 
-MOST_SEEDS = 3
-"""Arrival seeds of one attempt: one more than a PASS needs, where two leave it open."""
+MOST_GROWING = 1
+"""Probes of an attempt whose requests in flight may look as if they grew: by chance one steady
+probe in twenty does. It counts for the bounds as any other, and another one is measured.
+"""
 
 FAR = 1.2
 """A bound this much above the SLO's calls for two steps down instead of one."""
@@ -138,6 +141,7 @@ def _attempt(
     """
     alpha, step = attempt_alpha(experiment.problem.alpha), experiment.pace.back_off
     results: list[ProbeResult] = []
+    growing = 0
     while True:
         # The first seed must leave the time of the second.
         experiment.keep(load, starts=0, probes=max(0, CONFIRM_SEEDS - 1 - len(results)))
@@ -154,10 +158,12 @@ def _attempt(
             if not isinstance(load, OpenLoad):
                 raise
             return error.result, client_bound.ROOM
-        if (where := standing(result)) is not Standing.WITHIN:
+        growing += grows(result)
+        where = standing(result)
+        if growing > MOST_GROWING or not (where is Standing.WITHIN or grows(result)):
             return result, step**2 if where is Standing.OVER else step
         results.append(result)
-        if len(results) >= CONFIRM_SEEDS:
+        if len(results) - growing >= CONFIRM_SEEDS:
             outcome.judged += 1
             result = pool(results, alpha=alpha)
             if result.verdict is Verdict.PASS:

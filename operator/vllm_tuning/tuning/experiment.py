@@ -26,7 +26,7 @@ from vllm_tuning.tuning.model import (
     StartResult,
     Verdict,
 )
-from vllm_tuning.tuning.pacing import confirm_window, probe_seconds, search_window
+from vllm_tuning.tuning.pacing import confirm_window, search_window
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Start | Probe, Answer, T]
@@ -107,10 +107,7 @@ class Experiment(Books):
         """Measure one load point for ordering, on a server that has these limits."""
         yield from self._serve(limits)
         window = window_seconds or search_window(self.pace, load, self.latency_seconds)
-        planned = probe_seconds(window, windows, self.latency_seconds)
-        question = self._question(
-            limits, load, purpose, why=why, repeat=repeat, window=window, longest=1.5 * planned
-        )
+        question = self._question(limits, load, purpose, why=why, repeat=repeat, window=window)
         return (yield from self._ask(replace(question, windows=windows)))
 
     def glance(
@@ -121,26 +118,22 @@ class Experiment(Books):
         *,
         why: str,
         window_seconds: float,
-        takes: float,
     ) -> Steps[ProbeResult]:
         """Look once at a load point, for people: whole even where it fails, never repeated.
 
-        ``takes``: what the caller expects it to take, in seconds. Nothing is learned from it.
+        Nothing is learned from it.
         """
         yield from self._serve(limits)
-        question = self._question(
-            limits, load, purpose, why=why, repeat=0, window=window_seconds, longest=takes
-        )
-        return (yield from self._tell(replace(question, stop_on_fail=False), self.left_seconds))
+        question = self._question(limits, load, purpose, why=why, repeat=0, window=window_seconds)
+        return (yield from self._tell(replace(question, stop_on_fail=False)))
 
     def decide(
         self, limits: Limits, load: Load, purpose: Purpose, *, why: str, alpha: float, repeat: int
     ) -> Steps[ProbeResult]:
         """Measure one load point for a verdict: whole windows, no early PASS."""
         window = confirm_window(self.pace, self.problem, load, self.latency_seconds)
-        longest = probe_seconds(window, 2, self.latency_seconds)
         question = self._question(
-            limits, load, purpose, why=why, repeat=1000 + repeat, window=window, longest=longest
+            limits, load, purpose, why=why, repeat=1000 + repeat, window=window
         )
         return (yield from self._ask(replace(question, windows=2, decide=True, alpha=alpha)))
 
@@ -153,7 +146,6 @@ class Experiment(Books):
         why: str,
         repeat: int,
         window: float,
-        longest: float,
     ) -> Probe:
         return Probe(
             id="",
@@ -162,7 +154,6 @@ class Experiment(Books):
             load=load,
             seed=self.seed(load, repeat),
             window_seconds=round(window, 3),
-            max_seconds=round(longest, 3),
             why=why,
         )
 
@@ -188,7 +179,7 @@ class Experiment(Books):
             left = self.left_seconds - self.reserve_seconds
             if left < least + self.latency_seconds:
                 raise OutOfBudgetError
-            answer = yield from self._tell(replace(question, seed=question.seed + attempt), left)
+            answer = yield from self._tell(replace(question, seed=question.seed + attempt))
             if answer.verdict is not Verdict.INVALID:
                 self.learn_latency(answer)
                 return answer
@@ -197,13 +188,8 @@ class Experiment(Books):
                 raise (ClientBoundError if by_client else UnmeasurableError)(answer)
         raise AssertionError("the loop returns or raises")
 
-    def _tell(self, question: Probe, left: float) -> Steps[ProbeResult]:
-        asked = replace(
-            question,
-            id=f"p{len(self.probes) + 1}",
-            max_seconds=min(question.max_seconds, left),
-        )
-        answer = yield asked
+    def _tell(self, question: Probe) -> Steps[ProbeResult]:
+        answer = yield (asked := replace(question, id=f"p{len(self.probes) + 1}"))
         if not isinstance(answer, ProbeResult):
             raise TypeError(f"{asked.id} is a probe, the answer is {type(answer).__name__}")
         self.answers.append(answer)

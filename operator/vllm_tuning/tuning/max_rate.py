@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from vllm_tuning.tuning.calibrate import Calibration
-from vllm_tuning.tuning.caps import race_caps, trim
+from vllm_tuning.tuning.caps import race_caps, share_if_idle, trim
 from vllm_tuning.tuning.confirm import keep_for_confirmation
 from vllm_tuning.tuning.escalate import stress, toggle_chunked_prefill
 from vllm_tuning.tuning.experiment import (
@@ -71,9 +71,9 @@ def max_rate(experiment: Experiment, calibration: Calibration, top: Limits) -> S
         yield from baseline(race, calibration.model, early=experiment.live)
         yield from _race_budgets(race, arms)
         yield from race_caps(race)
+        yield from _keep_current(race)
         yield from _settle(race)
         yield from toggle_chunked_prefill(experiment, race)
-        yield from _keep_current(race)
         trim(race)
         if not (experiment.problem.quick or experiment.frugal):
             yield from stress(experiment, race)
@@ -93,6 +93,8 @@ def baseline(race: Race, model: StepModel | None, *, early: bool = False) -> Ste
     frontier = race.frontier(current)
     best = max((race.estimate(limits) for limits in race.frontiers), default=0.0)
     if best == 0.0 or (frontier.points and not experiment.live):
+        return
+    if race.incumbent and share_if_idle(race, current, race.incumbent):
         return
     load = best
     if model is not None:
@@ -124,13 +126,15 @@ def _known_well(race: Race, frontier: Frontier, best: float, *, roughly: bool) -
 
 
 def _keep_current(race: Race) -> Steps[None]:
-    """Let the current limits win if they were seen to hold as much as the best was.
+    """Let the current limits be what the final starts from, if they were seen to hold as much.
 
-    What was seen counts, not the estimates: the current limits' bracket is still wide here.
+    What was seen counts, not the estimates: the current limits' bracket is still wide here. Before
+    the final, since its long windows bring down whoever is in it.
     """
     current, incumbent = race.experiment.problem.current, race.incumbent
     if incumbent is None or current == incumbent:
         return
+    share_if_idle(race, current, incumbent)
     ours, best = race.frontier(current).low, race.frontier(incumbent).low
     if ours is not None and best is not None and ours >= best:
         race.lost[incumbent] = f"the current limits hold {ours:.4g}/s too"

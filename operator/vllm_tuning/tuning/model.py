@@ -256,10 +256,8 @@ class StartResult:
 class Probe:
     """Ask for one load point on the running server.
 
-    The driver warms up at ``load``, then measures at least ``windows`` windows of
-    ``window_seconds``; it may stop early
-    only when ``stop_on_fail`` and the verdict is FAIL, and gives up extending an UNDECIDED one at
-    ``max_seconds``.
+    The driver warms up at ``load``, then measures ``windows`` windows of ``window_seconds``. With
+    ``stop_on_fail`` it stops at a FAIL, and where a confirmation has become hopeless.
     """
 
     id: str
@@ -269,7 +267,6 @@ class Probe:
     seed: int
     window_seconds: float
     windows: int = 1
-    max_seconds: float = 120.0
     warmup_seconds: float | None = None
     """``None`` = until the load is steady by what the warm-up itself shows, at most one window."""
     stop_on_fail: bool = True

@@ -79,6 +79,7 @@ class Race:
     def __init__(self, experiment: Experiment, *, resolution: float | None = None) -> None:
         self.experiment = experiment
         self.frontiers: dict[Limits, Frontier] = {}
+        """Limits that only an idle cap tells apart have one in common."""
         fine = experiment.pace.resolution
         if experiment.frugal:
             fine = max(fine, FRUGAL_RESOLUTION)
@@ -276,7 +277,7 @@ class Race:
         held = {
             limits: (frontier.low, -self.rivals.get(limits, 1.0))
             for limits, frontier in self.frontiers.items()
-            if limits != incumbent
+            if frontier is not self.frontier(incumbent)
             and frontier.low
             and frontier.low * RIVAL >= floor
             and self.rivals.get(limits, 1.0) <= RIVAL
@@ -291,7 +292,9 @@ class Race:
         close = [
             limits
             for limits, frontier in self.frontiers.items()
-            if limits != self.incumbent and frontier.low and self.estimate(limits) * TIE >= best
+            if frontier is not self.frontier(self.incumbent)
+            and frontier.low
+            and self.estimate(limits) * TIE >= best
         ]
         return sorted(close, key=self.estimate, reverse=True)
 

@@ -81,17 +81,12 @@ def _ordered(result: ProbeResult, parts: tuple[SLOResult, ...]) -> ProbeResult:
     return _judged(result, parts, Verdict.UNDECIDED, reason)
 
 
-def _decided(result: ProbeResult, parts: tuple[SLOResult, ...]) -> ProbeResult | None:
-    """A PASS, or what kept it from being one; else the new SLA's verdict would have extended it."""
-    passed = all(part.verdict is Verdict.PASS for part in parts)
+def _decided(result: ProbeResult, parts: tuple[SLOResult, ...]) -> ProbeResult:
     if result.reason == "QueueGrowing":
         return _judged(result, parts, Verdict.UNDECIDED, "QueueGrowing")
-    if result.verdict is Verdict.PASS:
-        return _judged(result, parts, Verdict.PASS, "WithinSLO") if passed else None
-    doubtful = [part for part in result.slos if part.verdict is not Verdict.PASS]
-    if any(part in parts for part in doubtful):
-        return _judged(result, parts, Verdict.UNDECIDED, "TooCloseToCall")
-    return None
+    if all(part.verdict is Verdict.PASS for part in parts):
+        return _judged(result, parts, Verdict.PASS, "WithinSLO")
+    return _judged(result, parts, Verdict.UNDECIDED, "TooCloseToCall")
 
 
 def _judged(

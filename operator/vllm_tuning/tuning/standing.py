@@ -46,6 +46,12 @@ def standing(result: ProbeResult) -> Standing:
     return Standing.WITHIN if met and result.reason != "QueueGrowing" else Standing.NEAR
 
 
+def grows(result: ProbeResult) -> bool:
+    """Whether a load point is within the SLA but for its requests in flight, which grew."""
+    met = all((slo.attainment or 0.0) >= target(slo.slo) for slo in result.slos)
+    return result.verdict is Verdict.UNDECIDED and result.reason == "QueueGrowing" and met
+
+
 def pressure_of(result: SLOResult) -> float | None:
     """How much of an SLO is used up: 1 = exactly at it. ``None`` = not measured.
 

@@ -133,7 +133,6 @@ class _Table:
             Purpose.CALIBRATE,
             why="the table: as many clients as sequences",
             window_seconds=window,
-            takes=takes,
         )
         if result.verdict is not Verdict.INVALID:
             self.points[clients] = result

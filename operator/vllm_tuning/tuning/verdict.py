@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vllm_tuning.tuning.evidence import (
+    QUARTERS,
     UNBOUNDED,
     Interval,
     design_effect,
@@ -23,13 +24,18 @@ from vllm_tuning.tuning.evidence import (
     quarter_percentiles,
     wilson,
 )
-from vllm_tuning.tuning.model import SLO, Metric, OpenLoad, Probe, SLOResult, Verdict
+from vllm_tuning.tuning.model import SLO, Metric, OpenLoad, Probe, Purpose, SLOResult, Verdict
 from vllm_tuning.tuning.outcomes import Outcomes, outcomes_of
 from vllm_tuning.tuning.samples import RequestSamples, Window
 
 EARLY_FAIL_ALPHA = 0.002
 """Level of each look for an early FAIL. A driver looks some ten times a probe, so a sound point is
 dropped by chance in about 2 % of probes."""
+
+MOST_SEEDS = 3
+"""Probes of one load, each with its own arrivals, that are judged together at most: one more than
+a PASS needs, where two leave it open.
+"""
 
 MINIMUM_KNOWN = 20
 """Outcomes below which no verdict is given at all."""
@@ -40,8 +46,8 @@ unstable: FAIL.
 """
 
 GROWTH_DOUBT = (0.15, 2.5)
-"""Growth from which a PASS is withheld and the probe extended. One steady probe in twenty shows as
-much by chance (``benchmarks/verdicts``)."""
+"""Growth from which a PASS is withheld. One steady probe in twenty shows as much by chance
+(``benchmarks/verdicts``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,30 @@ def _not_failed(
     if all(result.verdict is Verdict.PASS for result in results):
         return Verdict.PASS, "WithinSLO", told
     return Verdict.UNDECIDED, "TooCloseToCall", told
+
+
+def hopeless(judgement: Judgement, probe: Probe, windows: Sequence[Window]) -> bool:
+    """Whether a confirmation need not go on: not even the calmest windows to come would pass.
+
+    Looked at where a window ends and others are to follow. What ends here claims nothing, so that
+    it takes no share of alpha (ADR 0007). Other probes are not for a PASS alone: they go on.
+    """
+    if probe.purpose is not Purpose.CONFIRM or not windows or not windows[-1].complete:
+        return False
+    if len(windows) >= probe.windows:
+        return False
+    all_windows = MOST_SEEDS * probe.windows
+    for result in judgement.slos:
+        if result.attainment is not None and result.attainment < target(result.slo):
+            return True
+        seen, bound = result.observed_milliseconds, result.slo.max_milliseconds
+        if seen is None or bound is None:
+            continue
+        steady = [seen] * (QUARTERS * all_windows)
+        best = percentile_upper([seen] * MOST_SEEDS, steady, alpha=probe.alpha)
+        if best is not None and best > bound:
+            return True
+    return False
 
 
 def target(slo: SLO) -> float:

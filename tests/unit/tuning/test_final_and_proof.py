@@ -189,14 +189,10 @@ def test_a_proof_gives_up_after_some_loads(problem, toy):
     assert len(proof.loads) == len(proof.outcome.failed) == LOADS
 
 
-def test_a_first_seed_leaves_the_time_of_the_second(problem, toy):
-    """Budget for little more than two deciding probes: the first may not grow into the second."""
-    engine, experiment = toy(), Experiment(problem(budget=Budget(280.0, 280.0)))
+def test_a_first_seed_is_not_begun_without_the_time_of_a_second(problem, toy):
+    engine, experiment = toy(), Experiment(problem(budget=Budget(200.0, 200.0)))
     steps = confirm(experiment, Limits(96, 2048), OpenLoad(30.0))
-    first = steps.send(engine.answer(next(steps)))
-    assert isinstance(first, Probe)
-    planned = first.windows * first.window_seconds
-    assert planned <= first.max_seconds <= experiment.left_seconds - planned
-    second = steps.send(engine.answer(first))
-    assert isinstance(second, Probe)
-    assert second.max_seconds >= planned
+    with pytest.raises(StopIteration) as ended:
+        steps.send(engine.answer(next(steps)))
+    assert ended.value.value.out_of_budget
+    assert experiment.probes == []

@@ -43,7 +43,7 @@ def probed(rate: float, slos: tuple[SLO, ...], *, decide: bool) -> ProbeResult:
     server.start(Start("s", Purpose.SEARCH, LIMITS, hook=True))
     probe = Probe(
         "p", Purpose.SEARCH, LIMITS, OpenLoad(rate), seed=3, window_seconds=6.0, windows=2,
-        decide=decide, max_seconds=20.0,
+        decide=decide,
     )  # fmt: skip
     return server.run(probe, replace(PROBLEM, slos=slos))
 

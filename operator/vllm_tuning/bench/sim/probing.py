@@ -36,7 +36,7 @@ from vllm_tuning.tuning.model import (
 )
 from vllm_tuning.tuning.percentiles import summarize
 from vllm_tuning.tuning.samples import Window
-from vllm_tuning.tuning.verdict import Judgement, judge
+from vllm_tuning.tuning.verdict import Judgement, hopeless, judge
 
 
 class VirtualProbe:
@@ -82,9 +82,9 @@ class VirtualProbe:
         else:
             load.start_closed(probe.load.concurrency, ramp_seconds=ramp)
         load.run_until(self._warm_up())
-        failed = self._measure()
+        ended_by = self._measure()
         load.cancel_rest()
-        return self._result(failed or self._judge(final=True))
+        return self._result(ended_by or self._judge(final=True))
 
     def _warm_up(self) -> float:
         """When the warm-up ends, by the rule of the real probe."""
@@ -102,22 +102,15 @@ class VirtualProbe:
         return probe.window_seconds
 
     def _measure(self) -> Judgement | None:
-        """Run the windows; a FAIL is returned if it stopped the probe."""
+        """Run the windows; returned is the look that ended the probe early, if one did."""
         probe, load = self._probe, self.load
-        start = load.now
-        while True:
-            failed = self._window(start)
-            if failed is not None:
-                return failed
-            end = start + probe.window_seconds
-            if len(self._windows) >= probe.windows:
-                load.run_until_answered(end, limit=max(probe.window_seconds, TAIL_LEAST_SECONDS))
-                if not probe.decide or end + probe.window_seconds > probe.max_seconds:
-                    return None
-                if self._judge(final=True).verdict is not Verdict.UNDECIDED:
-                    return None
-            self._core.clock.new_window()
-            start = end
+        for number in range(probe.windows):
+            if number:
+                self._core.clock.new_window()
+            if (ended_by := self._window(load.now)) is not None:
+                return ended_by
+        load.run_until_answered(load.now, limit=max(probe.window_seconds, TAIL_LEAST_SECONDS))
+        return None
 
     def _window(self, start: float) -> Judgement | None:
         probe, load = self._probe, self.load
@@ -128,7 +121,7 @@ class VirtualProbe:
             self._windows[-1] = Window(start, load.now, complete=look == looks)
             if probe.stop_on_fail:
                 judgement = self._judge(final=False)
-                if judgement.verdict is Verdict.FAIL:
+                if judgement.verdict is Verdict.FAIL or hopeless(judgement, probe, self._windows):
                     return judgement
         return None
 
