@@ -47,6 +47,9 @@ probe in twenty does. It counts for the bounds as any other, and another one is 
 FAR = 1.2
 """A bound this much above the SLO's calls for two steps down instead of one."""
 
+CLOSE = 1.06
+"""A bound this near calls for half a step: the percentile falls faster than the load."""
+
 FIXED_LOAD_ATTEMPTS = 2
 """Attempts where the load is the user's and cannot back off: a second one for bad luck."""
 
@@ -175,7 +178,15 @@ def _attempt(
         over = len(results) == MOST_SEEDS or spent
         hopeless = hope.verdict is not Verdict.PASS and not _last_chance(experiment, load, results)
         if over or hopeless:
-            return result, step**2 if _excess(hope) > FAR else step
+            return result, step ** _steps(hope)
+
+
+def _steps(hope: ProbeResult) -> float:
+    """How many steps down the next load is worth trying at, by how far the bounds were off."""
+    excess = _excess(hope)
+    if excess is None or CLOSE < excess <= FAR:
+        return 1.0
+    return 2.0 if excess > FAR else 0.5
 
 
 def _last_chance(experiment: Experiment, load: Load, results: list[ProbeResult]) -> bool:
@@ -184,15 +195,15 @@ def _last_chance(experiment: Experiment, load: Load, results: list[ProbeResult])
     return len(results) < CONFIRM_SEEDS and experiment.left_seconds < another
 
 
-def _excess(result: ProbeResult) -> float:
-    """The largest upper bound of a percentile over that of its SLO."""
+def _excess(result: ProbeResult) -> float | None:
+    """The largest upper bound of a percentile over that of its SLO; ``None`` without any."""
     return max(
         (
             slo.upper_milliseconds / slo.slo.max_milliseconds
             for slo in result.slos
             if slo.upper_milliseconds and slo.slo.max_milliseconds
         ),
-        default=1.0,
+        default=None,
     )
 
 

@@ -292,9 +292,7 @@ class Race:
         close = [
             limits
             for limits, frontier in self.frontiers.items()
-            if frontier is not self.frontier(self.incumbent)
-            and frontier.low
-            and self.estimate(limits) * TIE >= best
+            if limits != self.incumbent and frontier.low and self.estimate(limits) * TIE >= best
         ]
         return sorted(close, key=self.estimate, reverse=True)
 

@@ -53,6 +53,10 @@ class Findings:
     baseline: ProbeResult | None = None
     before: ProbeResult | None = None
     confirmation: Confirmation | None = None
+    kept: str = ""
+    """Why the current limits are kept though others did a little better; then they are ``chosen``,
+    and the gain is that of the others."""
+    gain: Gain | None = None
 
 
 def confirmed(findings: Findings) -> Recommendation:
@@ -62,10 +66,11 @@ def confirmed(findings: Findings) -> Recommendation:
     if confirmation is None or confirmation.load is None or confirmation.result is None:
         raise AssertionError("only a confirmed result is a recommendation")
     limits, result = confirmation.limits, confirmation.result
-    gain = _gain(findings, result)
+    gain = findings.gain or _gain(findings, result)
     carried = load_text(confirmation.load)
-    if no_gain := _no_gain(problem, limits, gain):
-        message = f"{no_gain} Confirmed at {carried}."
+    if no_gain := findings.kept or _no_gain(problem, limits, gain):
+        who = "The current limits are confirmed" if findings.kept else "Confirmed"
+        message = f"{no_gain} {who} at {carried}."
         return _filled(findings, Ending.NO_IMPROVEMENT, message, load=confirmation.load,
         result=result, gain=gain)  # fmt: skip
     against = _told_gain(gain) if gain is not None else _without_gain(findings)
@@ -88,6 +93,21 @@ def confirmed(findings: Findings) -> Recommendation:
         gain=gain,
         parameters=_parameters(findings, limits),
     )
+
+
+def keep_current(findings: Findings) -> bool:
+    """Turn to the current limits if the race's loads show too little gain over them.
+
+    What the user keeps is then confirmed, and not what is not recommended.
+    """
+    problem, chosen = findings.experiment.problem, findings.chosen
+    if chosen is None or chosen == problem.current or not too_little(findings):
+        return False
+    findings.gain = gain_of_loads(findings)
+    findings.kept = _no_gain(problem, chosen, findings.gain)
+    findings.lost[chosen] = findings.kept
+    findings.chosen, findings.chosen_load = problem.current, findings.baseline_load
+    return True
 
 
 def _no_gain(problem: Problem, limits: Limits, gain: Gain | None) -> str:
@@ -180,6 +200,17 @@ def _gain(findings: Findings, result: ProbeResult) -> Gain | None:
     objective = findings.experiment.problem.objective
     if objective is not Objective.MAX_RATE:
         return gain_at_load(objective, findings.chosen_results, findings.baseline_results, result)
+    return gain_of_loads(findings)
+
+
+def too_little(findings: Findings) -> bool:
+    """Whether the race's loads show less than the least gain that is asked for."""
+    gain = gain_of_loads(findings)
+    return gain is not None and gain.percent < findings.experiment.problem.minimum_gain_percent
+
+
+def gain_of_loads(findings: Findings) -> Gain | None:
+    """Return the gain by what the race saw of both; ``None`` = it did not see both."""
     if findings.baseline_load is None or findings.chosen_load is None:
         return None
     fails = findings.before is not None and findings.before.verdict is Verdict.FAIL

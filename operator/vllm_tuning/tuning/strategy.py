@@ -16,7 +16,7 @@ from vllm_tuning.tuning.experiment import (
     rounded,
 )
 from vllm_tuning.tuning.fixed_load import Contest, fixed_load, offered_load
-from vllm_tuning.tuning.gain import Carried, gain_in_load
+from vllm_tuning.tuning.gain import Carried
 from vllm_tuning.tuning.max_rate import baseline, max_rate
 from vllm_tuning.tuning.model import (
     Ending,
@@ -32,7 +32,14 @@ from vllm_tuning.tuning.model import (
 from vllm_tuning.tuning.opening import open_envelope
 from vllm_tuning.tuning.priors import TOKEN_BUDGETS, with_limits
 from vllm_tuning.tuning.race import Race
-from vllm_tuning.tuning.recommend import Findings, confirmed, refuse, unconfirmed
+from vllm_tuning.tuning.recommend import (
+    Findings,
+    confirmed,
+    keep_current,
+    refuse,
+    too_little,
+    unconfirmed,
+)
 from vllm_tuning.tuning.standing import Standing, pressure, standing
 from vllm_tuning.tuning.sweep import sweep
 from vllm_tuning.tuning.text import describe
@@ -162,15 +169,19 @@ def _find_rate(
     if change is not None:
         yield from measure_again(race, chosen, change)
         load = _note_answer(findings, race, chosen)
-    held = race.frontier(chosen).low or load.rate_per_second
     try:
         yield from _compare(experiment, findings, load)
     except OutOfBudgetError:
         experiment.notes.append("The budget left no room to judge the current limits in full.")
     except ClientBoundError:
         experiment.notes.append("The client did not keep up where the current limits were judged.")
+    if keep_current(findings):
+        chosen = experiment.problem.current
+        findings.limiting = race.limiting(chosen)
+        load = min(load, _first_load(race, chosen), key=lambda open_load: open_load.rate_per_second)
     # The proof's windows are long against the latency of these limits at about this load, not of
     # whatever was measured last.
+    held = race.frontier(chosen).low or load.rate_per_second
     for result in race.frontier(chosen).at(held)[-1:]:
         experiment.learn_latency(result)
     return load
@@ -182,8 +193,13 @@ def _note_answer(findings: Findings, race: Race, chosen: Limits) -> OpenLoad:
     findings.limiting = race.limiting(chosen)
     findings.equals = race.ties()
     _note_baseline(findings, race)
-    estimate = race.estimate(chosen)
-    held = race.frontier(chosen).low or estimate
+    return _first_load(race, chosen)
+
+
+def _first_load(race: Race, limits: Limits) -> OpenLoad:
+    """The load at which the confirmation of ``limits`` begins."""
+    estimate = race.estimate(limits)
+    held = race.frontier(limits).low or estimate
     return OpenLoad(rounded(min(CONFIRM_SHARE * estimate, held)), race.burstiness)
 
 
@@ -212,7 +228,7 @@ def _compare(experiment: Experiment, findings: Findings, load: OpenLoad) -> Step
     share = current.gpu_memory_utilization_percent
     if server is None or server.limits.gpu_memory_utilization_percent != share:
         return
-    if findings.chosen == current or experiment.frugal or _too_little(findings):
+    if findings.chosen == current or experiment.frugal or too_little(findings):
         return
     if not experiment.live and server.limits != current:
         yield from experiment.start(
@@ -229,13 +245,6 @@ def _compare(experiment: Experiment, findings: Findings, load: OpenLoad) -> Step
     if standing(findings.before) is Standing.WITHIN:
         held = load.rate_per_second
         findings.baseline_load = (findings.baseline_load or Carried(held)).at_least(held)
-
-
-def _too_little(findings: Findings) -> bool:
-    """Whether the race's loads show less than the least gain that is asked for."""
-    chosen, baseline = findings.chosen_load, findings.baseline_load
-    gain = gain_in_load(chosen, baseline, baseline_fails=False) if chosen and baseline else None
-    return gain is not None and gain.percent < findings.experiment.problem.minimum_gain_percent
 
 
 def _find_at_load(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -107,8 +108,18 @@ def test_a_lucky_window_is_brought_down_to_earth(problem, toy):
 class Proof:
     """A confirmation played with given percentiles: steady ones, so that each has narrow bounds."""
 
-    def __init__(self, problem: Problem, engine, observed: Callable[[int, float], float]) -> None:
-        """``observed`` gives p95 TTFT in milliseconds of the nth probe at a load."""
+    def __init__(
+        self,
+        problem: Problem,
+        engine,
+        observed: Callable[[int, float], float],
+        *,
+        growing: frozenset[int] = frozenset(),
+    ) -> None:
+        """``observed`` gives p95 TTFT in milliseconds of the nth probe at a load.
+
+        Of the probes ``growing`` the requests in flight grew.
+        """
         self.asked: list[Probe] = []
         steps = confirm(Experiment(problem), Limits(96, 2048), OpenLoad(30.0))
         question = steps.send(engine.answer(next(steps)))
@@ -118,7 +129,10 @@ class Proof:
                 assert isinstance(question.load, OpenLoad)
                 self.asked.append(question)
                 value = observed(len(self.asked), question.load.rate_per_second)
-                question = steps.send(_deciding(question, value))
+                result = _deciding(question, value)
+                if len(self.asked) in growing:
+                    result = replace(result, reason="QueueGrowing")
+                question = steps.send(result)
         except StopIteration as end:
             self.outcome: Confirmation = end.value
 
@@ -153,9 +167,9 @@ def test_two_seeds_that_leave_no_doubt_are_enough(problem, toy):
 
 
 def test_a_seed_that_no_second_could_save_ends_its_attempt_and_takes_no_alpha(problem, toy):
-    """Within the SLA, but its bound is not: one probe at 30/s, then a step down."""
-    proof = Proof(problem(), toy(), lambda _n, load: 295.0 if load > 29.0 else 200.0)
-    assert proof.loads == [30.0, 28.5, 28.5]
+    """Within the SLA, but its bound is not, by little: one probe at 30/s, then half a step down."""
+    proof = Proof(problem(), toy(), lambda _n, load: 295.0 if load > 29.5 else 200.0)
+    assert proof.loads == [30.0, 29.24, 29.24]
     assert proof.outcome.judged == 1
     assert proof.outcome.failed[0].verdict is Verdict.UNDECIDED
 
@@ -171,6 +185,20 @@ def test_a_third_seed_settles_what_two_leave_open(problem, toy):
     proof = Proof(problem(), toy(), lambda n, _load: seen.get(n, 230.0))
     assert proof.loads == [30.0, 30.0, 30.0]
     assert proof.outcome.judged == 2
+
+
+def test_one_seed_that_seems_to_grow_calls_for_another_look(problem, toy):
+    """One steady probe in twenty looks so by chance; its requests count all the same."""
+    proof = Proof(problem(), toy(), lambda _n, _load: 200.0, growing=frozenset({1}))
+    assert proof.loads == [30.0] * 3
+    assert proof.outcome.judged == 1
+    assert proof.outcome.result is not None
+    assert "over 3 arrival seeds" in proof.outcome.result.message
+
+
+def test_a_load_under_which_two_seeds_grow_is_left(problem, toy):
+    proof = Proof(problem(), toy(), lambda _n, _load: 200.0, growing=frozenset({1, 2}))
+    assert proof.loads == [30.0, 30.0, 28.5, 28.5]
 
 
 def test_evidence_is_judged_five_times_at_most(problem, toy):

@@ -113,3 +113,27 @@ def test_what_noise_does_not_tell_from_the_current_limits_is_no_improvement(
     assert "noise does not tell" in found.message
     assert found.limits is None
     assert found.load is not None
+
+
+def test_what_is_kept_is_what_is_confirmed(problem: MakeProblem, toy: Toy, run: Run):
+    """The best budget carries a little more than the current one: not worth a change."""
+    current = Limits(512, 4096)
+    found, _ = run(problem(current=current, minimum_gain_percent=30.0), toy())
+    assert found.ending is Ending.NO_IMPROVEMENT
+    assert "below the least gain of 30 %" in found.message
+    assert "The current limits are confirmed at" in found.message
+    assert found.result is not None
+    assert found.result.probe.limits == current
+    assert found.gain_percent is not None
+    assert 0 < found.gain_percent < 30
+
+
+def test_limits_that_an_idle_cap_tells_apart_are_measured_once(
+    problem: MakeProblem, toy: Toy, run: Run
+):
+    """256 or 512 sequences, of which 60 run: the same server below the boundary."""
+    found, answers = run(problem(current=Limits(256, 2048)), toy(need_seqs=60))
+    assert found.ending is Ending.NO_IMPROVEMENT
+    assert "The current limits are the best found" in found.message
+    probes = [answer.probe for answer in answers if isinstance(answer, ProbeResult)]
+    assert all(probe.purpose is not Purpose.BASELINE for probe in probes)
