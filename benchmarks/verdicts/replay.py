@@ -16,10 +16,10 @@ from vllm_tuning.bench.measurement import (
     WARMUP_LEAST,
 )
 from vllm_tuning.bench.probe import TAIL_LEAST_SECONDS
-from vllm_tuning.tuning.model import SLO, Probe, ProbeResult, Verdict
+from vllm_tuning.tuning.model import SLO, Probe, ProbeResult
 from vllm_tuning.tuning.percentiles import summarize
 from vllm_tuning.tuning.samples import RequestSamples, RequestStatus, Window
-from vllm_tuning.tuning.verdict import Judgement, hopeless, judge
+from vllm_tuning.tuning.verdict import Judgement, judge
 
 IN_FLIGHT_SECONDS = 0.25
 
@@ -105,7 +105,7 @@ def measure(recorded: Recorded, probe: Probe, slos: tuple[SLO, ...]) -> ProbeRes
             windows[-1] = Window(start, now, complete=number == LOOKS_PER_WINDOW)
             if probe.stop_on_fail:
                 judgement = look(now, final=False)
-                if judgement.verdict is Verdict.FAIL or hopeless(judgement, probe, windows):
+                if judgement.ends_probe:
                     return _result(recorded, probe, judgement, warm, now)
         start += probe.window_seconds
     settled = recorded.settled_at(warm, start, limit=tail)

@@ -16,9 +16,9 @@ from vllm_tuning.bench.load.driver import LoadDriver
 from vllm_tuning.bench.progress import EngineProgress
 from vllm_tuning.bench.validity import Invalid
 from vllm_tuning.bench.workload import ProbeWorkload
-from vllm_tuning.tuning.model import SLO, OpenLoad, Probe, Verdict
+from vllm_tuning.tuning.model import SLO, OpenLoad, Probe
 from vllm_tuning.tuning.samples import Window
-from vllm_tuning.tuning.verdict import Judgement, hopeless, judge
+from vllm_tuning.tuning.verdict import Judgement, judge
 
 Phase: TypeAlias = Literal["warmup", "measure", "drain"]
 
@@ -36,7 +36,12 @@ WARMUP_LEAST = (0.25, 10.0)
 """Least warm-up: this share of a window, at most so many seconds."""
 
 RAMP = (0.1, 2.0)
-"""The load rises over this share of a window, at most so many seconds."""
+"""An open load rises over this share of a window, at most so many seconds."""
+
+STAGGER = 0.2
+"""The clients of a closed loop begin over this share of a window, about a latency. Begun at once,
+requests of one length stay in waves, and a window's throughput depends on how many it cuts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,13 @@ class Moment:
 
     phase: Phase
     at: float
+
+
+def ramp_seconds(probe: Probe) -> float:
+    """Over how long the load of a probe rises."""
+    if isinstance(probe.load, OpenLoad):
+        return min(RAMP[0] * probe.window_seconds, RAMP[1])
+    return STAGGER * probe.window_seconds
 
 
 class Measurement:
@@ -130,7 +142,7 @@ class Measurement:
     def _start(self) -> None:
         probe = self._probe
         self._began = self._driver.clock()
-        ramp = min(RAMP[0] * probe.window_seconds, RAMP[1])
+        ramp = ramp_seconds(probe)
         if isinstance(probe.load, OpenLoad):
             self._driver.start_open(self._workload.arrivals(probe.load, ramp_seconds=ramp))
         else:
@@ -176,7 +188,7 @@ class Measurement:
 
     async def _ends(self) -> bool:
         judgement = await self._judge(final=False)
-        if judgement.verdict is Verdict.FAIL or hopeless(judgement, self._probe, self.windows):
+        if judgement.ends_probe:
             self._ended_by = judgement
         return self._ended_by is not None
 

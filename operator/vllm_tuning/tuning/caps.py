@@ -123,18 +123,18 @@ def trim(race: Race) -> None:
 
 
 def share_if_idle(race: Race, limits: Limits, measured: Limits) -> bool:
-    """Let ``limits`` have the load points of ``measured`` if only idle caps tell them apart.
+    """Let ``limits`` and ``measured`` have their load points in common if only idle caps differ.
 
     Below the boundary neither cap was reached, with headroom: the engine did the same.
     """
-    if limits == measured or race.frontier(limits).points:
-        return False
-    peak = _peak(race, measured, up_to=race.frontier(measured).low)
+    ours, theirs = race.frontier(limits), race.frontier(measured)
+    peak = _peak(race, measured, up_to=theirs.low)
     least = min(limits.max_num_seqs, measured.max_num_seqs)
     same = with_limits(limits, seqs=measured.max_num_seqs) == measured
-    if not same or not peak or HEADROOM[0] * peak > least:
+    if ours is theirs or not same or not peak or HEADROOM[0] * peak > least:
         return False
-    race.frontiers[limits] = race.frontier(measured)
+    theirs.points.extend(ours.points)
+    race.frontiers[limits] = theirs
     return True
 
 

@@ -28,7 +28,7 @@ from vllm_tuning.tuning.model import (
 from vllm_tuning.tuning.pool import pool
 from vllm_tuning.tuning.standing import Standing, grows, standing
 from vllm_tuning.tuning.text import describe
-from vllm_tuning.tuning.verdict import MOST_SEEDS
+from vllm_tuning.tuning.verdict import MOST_SEEDS, OUT_OF_REACH
 
 ATTEMPTS = 5
 """Most times that evidence is judged; each has an equal share of the run's alpha."""
@@ -161,10 +161,12 @@ def _attempt(
             if not isinstance(load, OpenLoad):
                 raise
             return error.result, client_bound.ROOM
+        if (where := standing(result)) is Standing.OVER:
+            return result, step**2
         growing += grows(result)
-        where = standing(result)
-        if growing > MOST_GROWING or not (where is Standing.WITHIN or grows(result)):
-            return result, step**2 if where is Standing.OVER else step
+        steady = where is Standing.WITHIN and result.reason != OUT_OF_REACH
+        if growing > MOST_GROWING or not (steady or grows(result)):
+            return result, step
         results.append(result)
         if len(results) - growing >= CONFIRM_SEEDS:
             outcome.judged += 1

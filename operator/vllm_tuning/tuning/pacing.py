@@ -93,9 +93,12 @@ def confirm_window(pace: Pace, problem: Problem, load: Load, latency_seconds: fl
     percentile = max((slo.percentile or 0 for slo in problem.slos), default=0) / 100.0
     misses = 8.0 if not problem.quick else 4.0  # those that the percentile allows in a window
     for_count = misses / max(1.0 - percentile, 0.01) / _rate(load, latency_seconds)
-    wanted = max(shortest, pace.confirm_latencies * latency_seconds, for_count)
+    # Rates of errors and preemptions have no tail that a queue could still grow into.
+    bounded = any(slo.max_milliseconds for slo in problem.slos)
+    latencies = pace.confirm_latencies if bounded else pace.search_latencies
+    wanted = max(shortest, latencies * latency_seconds, for_count)
     if not problem.quick:
-        longest = max(longest, pace.confirm_latencies * latency_seconds)
+        longest = max(longest, latencies * latency_seconds)
     return min(wanted, longest)
 
 

@@ -13,8 +13,8 @@ maximum = v            all are within ``B ≥ v``
 =====================  ==================================================================
 
 What follows from none of them is not known: the probe must then be measured again. A probe that
-was stopped at its early FAIL showed a part of its windows only, so it can fail another SLA and
-never look within one.
+was stopped at its early FAIL, or where a PASS was out of reach, showed a part of its windows only:
+it can fail another SLA, or be as far from a PASS, and never look within one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from math import ceil
 
 from vllm_tuning.tuning.evidence import DESIGN_EFFECT_FLOOR, QUARTERS, wilson
 from vllm_tuning.tuning.model import SLO, Metric, Percentiles, ProbeResult, SLOResult, Verdict
-from vllm_tuning.tuning.verdict import MINIMUM_KNOWN, percentile_ceiling, proves, target
+from vllm_tuning.tuning.verdict import (
+    MINIMUM_KNOWN,
+    OUT_OF_REACH,
+    out_of_reach,
+    percentile_ceiling,
+    proves,
+    target,
+)
 
 _COLUMNS = {
     Metric.TTFT: "ttft",
@@ -58,6 +65,12 @@ def rejudge(result: ProbeResult, slos: Sequence[SLO]) -> ProbeResult | None:
     if result.verdict is Verdict.FAIL:  # of a cause that is not the SLA's, else it is not known
         lost = result.reason == "SLOViolated"
         return None if lost else _judged(result, parts, Verdict.FAIL, result.reason)
+    return _not_failed(result, parts)
+
+
+def _not_failed(result: ProbeResult, parts: tuple[SLOResult, ...]) -> ProbeResult | None:
+    if result.reason == OUT_OF_REACH and out_of_reach(parts, result.probe):
+        return _judged(result, parts, Verdict.UNDECIDED, OUT_OF_REACH)
     if result.reason not in _WHOLE or any(part.attainment is None for part in parts):
         return None
     return (_decided if result.probe.decide else _ordered)(result, parts)

@@ -37,6 +37,9 @@ MOST_SEEDS = 3
 a PASS needs, where two leave it open.
 """
 
+OUT_OF_REACH = "OutOfReach"
+"""Reason of a confirming probe that ended with a window, because no PASS could come of it."""
+
 MINIMUM_KNOWN = 20
 """Outcomes below which no verdict is given at all."""
 
@@ -58,6 +61,11 @@ class Judgement:
     reason: str
     message: str
     slos: tuple[SLOResult, ...] = ()
+
+    @property
+    def ends_probe(self) -> bool:
+        """Whether there is no point in measuring on."""
+        return self.verdict is Verdict.FAIL or self.reason == OUT_OF_REACH
 
 
 def judge(
@@ -100,6 +108,10 @@ def judge(
         )
         return Judgement(Verdict.FAIL, "QueueGrowing", message, results)
     verdict, reason, message = _not_failed(probe, results, complete, len(rows))
+    # A confirmation is asked for a PASS alone: to give it up claims nothing (ADR 0007).
+    at_end_of_window = reason == "WindowsIncomplete" and windows and windows[-1].complete
+    if at_end_of_window and probe.purpose is Purpose.CONFIRM and out_of_reach(results, probe):
+        reason = OUT_OF_REACH
     # What is too close to call alone may pass with other probes: it must be as steady.
     might_pass = verdict is Verdict.PASS or reason == "TooCloseToCall"
     if might_pass and share > GROWTH_DOUBT[0] and errors > GROWTH_DOUBT[1]:
@@ -124,26 +136,19 @@ def _not_failed(
     return Verdict.UNDECIDED, "TooCloseToCall", told
 
 
-def hopeless(judgement: Judgement, probe: Probe, windows: Sequence[Window]) -> bool:
-    """Whether a confirmation need not go on: not even the calmest windows to come would pass.
-
-    Looked at where a window ends and others are to follow. What ends here claims nothing, so that
-    it takes no share of alpha (ADR 0007). Other probes are not for a PASS alone: they go on.
-    """
-    if probe.purpose is not Purpose.CONFIRM or not windows or not windows[-1].complete:
-        return False
-    if len(windows) >= probe.windows:
-        return False
-    all_windows = MOST_SEEDS * probe.windows
-    for result in judgement.slos:
+def out_of_reach(results: Sequence[SLOResult], probe: Probe) -> bool:
+    """Whether not even the calmest windows to come would make a PASS of what was seen so far."""
+    windows = MOST_SEEDS * probe.windows
+    for result in results:
         if result.attainment is not None and result.attainment < target(result.slo):
             return True
         seen, bound = result.observed_milliseconds, result.slo.max_milliseconds
         if seen is None or bound is None:
             continue
-        steady = [seen] * (QUARTERS * all_windows)
-        best = percentile_upper([seen] * MOST_SEEDS, steady, alpha=probe.alpha)
-        if best is not None and best > bound:
+        calmest = percentile_upper(
+            [seen] * MOST_SEEDS, [seen] * (QUARTERS * windows), alpha=probe.alpha
+        )
+        if calmest is not None and calmest > bound:
             return True
     return False
 

@@ -132,8 +132,10 @@ def test_limits_that_an_idle_cap_tells_apart_are_measured_once(
     problem: MakeProblem, toy: Toy, run: Run
 ):
     """256 or 512 sequences, of which 60 run: the same server below the boundary."""
-    found, answers = run(problem(current=Limits(256, 2048)), toy(need_seqs=60))
+    found, answers = run(problem(current=Limits(256, 8192)), toy(best_tokens=8192))
     assert found.ending is Ending.NO_IMPROVEMENT
     assert "The current limits are the best found" in found.message
-    probes = [answer.probe for answer in answers if isinstance(answer, ProbeResult)]
-    assert all(probe.purpose is not Purpose.BASELINE for probe in probes)
+    asked = [answer.probe for answer in answers if isinstance(answer, ProbeResult)]
+    in_final = {probe.limits for probe in asked if "final" in probe.why}
+    assert Limits(256, 8192) in in_final
+    assert Limits(512, 8192) not in in_final

@@ -15,10 +15,10 @@ from vllm_tuning.bench import rates
 from vllm_tuning.bench.load.lengths import draw_lengths
 from vllm_tuning.bench.measurement import (
     LOOKS_PER_WINDOW,
-    RAMP,
     TICK_SECONDS,
     WARMUP_E2E,
     WARMUP_LEAST,
+    ramp_seconds,
 )
 from vllm_tuning.bench.probe import TAIL_LEAST_SECONDS
 from vllm_tuning.bench.sim.engine import EngineCore
@@ -31,12 +31,11 @@ from vllm_tuning.tuning.model import (
     Probe,
     ProbeResult,
     Problem,
-    Verdict,
     Workload,
 )
 from vllm_tuning.tuning.percentiles import summarize
 from vllm_tuning.tuning.samples import Window
-from vllm_tuning.tuning.verdict import Judgement, hopeless, judge
+from vllm_tuning.tuning.verdict import Judgement, judge
 
 
 class VirtualProbe:
@@ -75,7 +74,7 @@ class VirtualProbe:
     def run(self) -> ProbeResult:
         """Warm up, measure, judge."""
         probe, load = self._probe, self.load
-        ramp = min(RAMP[0] * probe.window_seconds, RAMP[1])
+        ramp = ramp_seconds(probe)
         if isinstance(probe.load, OpenLoad):
             workload = ProbeWorkload(self._problem.workload, probe)
             load.start_open(workload.arrivals(probe.load, ramp_seconds=ramp))
@@ -121,7 +120,7 @@ class VirtualProbe:
             self._windows[-1] = Window(start, load.now, complete=look == looks)
             if probe.stop_on_fail:
                 judgement = self._judge(final=False)
-                if judgement.verdict is Verdict.FAIL or hopeless(judgement, probe, self._windows):
+                if judgement.ends_probe:
                     return judgement
         return None
 
