@@ -1,9 +1,10 @@
 """A small exhaustive grid around an answer, to see its regret: every cell at the same loads.
 
-One start, live limits, one whole window a cell; the cells of a load follow each other, and the
-first cell is looked at again at the end of each load: that is how much a repeat differs.
-``python benchmarks/h200/grid.py --seqs 96 128 --tokens 2048 4096 --rates 44 -- vllm serve …``
-writes ``build/bench/grid.jsonl``, which ``vllm-tuning report`` reads, and prints a table.
+One start, live limits, one whole window a cell. First the answer at the load that was confirmed on
+a fresh start: do live limits measure the same? Then, at each load above it, the answer, its
+neighbours in both limits, and the answer again: that is how much a repeat differs.
+``python benchmarks/h200/grid.py vllm-tuning-out/events.jsonl -- vllm serve …`` writes
+``build/bench/grid.jsonl``, which ``vllm-tuning report`` reads, and prints a table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from vllm_tuning.api.markdown import table
 from vllm_tuning.bench.load import eventloop
 from vllm_tuning.bench.main import run_here
 from vllm_tuning.report.model import read_events
-from vllm_tuning.tuning.experiment import Experiment, OutOfBudgetError, Steps
+from vllm_tuning.tuning.experiment import Experiment, OutOfBudgetError, Steps, rounded
 from vllm_tuning.tuning.model import (
     SLO,
     Budget,
@@ -36,11 +37,15 @@ from vllm_tuning.tuning.model import (
     Space,
     Workload,
 )
+from vllm_tuning.tuning.priors import bucket_top
 from vllm_tuning.tuning.recommend import Findings, unconfirmed
-from vllm_tuning.tuning.run import ProbeEnded
+from vllm_tuning.tuning.run import ProbeEnded, RunEnded
 from vllm_tuning.tuning.search import Search
 
 OUTPUT = Path("build/bench/grid.jsonl")
+SEQS_FACTORS = (0.75, 1.0, 1.5)
+TOKENS_FACTORS = (0.5, 1.0, 2.0)
+LOAD_FACTORS = (1.06, 1.13)
 SLOS = (
     SLO(Metric.TTFT, percentile=95, max_milliseconds=200),
     SLO(Metric.TPOT, percentile=95, max_milliseconds=20),
@@ -51,36 +56,43 @@ WORKLOAD = Workload(input_tokens=Lengths(512), output_tokens=Lengths(128))
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seqs", type=int, nargs="+", required=True)
-    options.add_argument("--tokens", type=int, nargs="+", required=True)
-    options.add_argument("--rates", type=float, nargs="+", required=True, help="requests a second")
+    options.add_argument("events", type=Path, help="of the run whose answer is looked at")
     options.add_argument("--window", type=float, default=15.0, help="seconds of a cell")
     options.add_argument("--seconds", type=float, default=3600.0, help="of the whole")
     options.add_argument("command", nargs="+", help="the engine, after --")
     chosen = options.parse_args()
-    cells = [Limits(*pair) for pair in product(chosen.seqs, chosen.tokens)]
+    answer, load = _answer(chosen.events)
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     with OUTPUT.open("w") as stream:
-        eventloop.run(_run(chosen, cells, stream))
+        eventloop.run(_run(chosen, answer, load, stream))
     ended = read_events(OUTPUT.read_text().splitlines())
     head = ("seqs", "tokens", "req/s", "TTFT p95", "TPOT p95", "within both", "verdict")
     rows = (_cells(event.result) for event in ended if isinstance(event, ProbeEnded))
     print(table(head, rows), end="")
 
 
-async def _run(chosen: argparse.Namespace, cells: list[Limits], stream: TextIO) -> None:
+def _answer(path: Path) -> tuple[Limits, float]:
+    """The limits that a run confirmed, and their load; it exits if there are none."""
+    last = read_events(path.read_text().splitlines())[-1]
+    found = last.recommendation if isinstance(last, RunEnded) else None
+    if found is None or found.result is None or not isinstance(found.load, OpenLoad):
+        sys.exit(f"{path} does not end with a confirmed load")
+    return found.result.probe.limits, found.load.rate_per_second
+
+
+async def _run(chosen: argparse.Namespace, answer: Limits, load: float, stream: TextIO) -> None:
     problem = Problem(
         slos=SLOS,
         objective=Objective.MAX_RATE,
         workload=WORKLOAD,
-        current=cells[0],
+        current=answer,
         space=Space(),
         budget=Budget(gpu_seconds=chosen.seconds, deadline_seconds=chosen.seconds),
     )
 
     def plan(experiment: Experiment, findings: Findings) -> Steps[Recommendation]:
         with suppress(OutOfBudgetError):
-            yield from _measure(experiment, cells, chosen.rates, chosen.window)
+            yield from _measure(experiment, answer, load, chosen.window)
         return unconfirmed(findings, Ending.INCONCLUSIVE, "a grid proves nothing")
 
     await run_here(
@@ -92,24 +104,34 @@ async def _run(chosen: argparse.Namespace, cells: list[Limits], stream: TextIO) 
     )
 
 
-def _measure(
-    experiment: Experiment, cells: list[Limits], rates: list[float], window: float
-) -> Steps[None]:
+def _measure(experiment: Experiment, answer: Limits, load: float, window: float) -> Steps[None]:
+    cells = [
+        Limits(bucket_top(seqs * answer.max_num_seqs), int(tokens * answer.max_num_batched_tokens))
+        for seqs, tokens in product(SEQS_FACTORS, TOKENS_FACTORS)
+    ]
     top = Limits(
         max(cell.max_num_seqs for cell in cells), max(cell.max_num_batched_tokens for cell in cells)
     )
     started = yield from experiment.start(top, Purpose.SEARCH, hook=True, why="the grid's envelope")
     if started.failure is not None:
         sys.exit(started.failure.message)
-    for rate in rates:
-        for cell in (*cells, cells[0]):
-            yield from experiment.glance(
-                cell,
-                OpenLoad(rate),
-                Purpose.SEARCH,
-                why="grid",
-                window_seconds=window,
-            )
+    yield from _look(experiment, answer, load, 2 * window, "as confirmed, but live")
+    for factor in LOAD_FACTORS:
+        neighbours = [cell for cell in cells if cell != answer]
+        for cell in (answer, *neighbours, answer):
+            yield from _look(experiment, cell, rounded(factor * load), window, "grid")
+
+
+def _look(
+    experiment: Experiment, cell: Limits, load: float, window: float, why: str
+) -> Steps[ProbeResult]:
+    if experiment.left_seconds < 2 * window:
+        raise OutOfBudgetError
+    return (
+        yield from experiment.glance(
+            cell, OpenLoad(load), Purpose.SEARCH, why=why, window_seconds=window
+        )
+    )
 
 
 def _cells(result: ProbeResult) -> tuple[object, ...]:

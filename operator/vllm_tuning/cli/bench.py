@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +21,7 @@ def bench(
 
     from vllm_tuning.bench.load import eventloop
     from vllm_tuning.bench.main import run_bench
-    from vllm_tuning.tuning.run import RUN_SPEC, VERSION, RunSpec
+    from vllm_tuning.tuning.run import RUN_SPEC, VERSION
 
     text = spec.read_text()
     found = json.loads(text).get("version", VERSION)
@@ -40,11 +38,4 @@ def bench(
         typer.echo(f"{spec} is no run spec: {error}", err=True)
         raise typer.Exit(2) from error
 
-    async def run(run_spec: RunSpec) -> int:
-        task = asyncio.ensure_future(run_bench(run_spec))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
-        return await task
-
-    raise typer.Exit(eventloop.run(run(run_spec)))
+    raise typer.Exit(eventloop.run(run_bench(run_spec)))

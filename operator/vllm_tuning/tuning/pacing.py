@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vllm_tuning.tuning.model import ClosedLoad, Load, Problem
+from vllm_tuning.tuning.model import ClosedLoad, Load, Metric, Problem
+from vllm_tuning.tuning.verdict import target
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,10 @@ def confirm_window(pace: Pace, problem: Problem, load: Load, latency_seconds: fl
     if problem.window_seconds is not None:
         return problem.window_seconds
     shortest, longest = pace.confirm_window
-    percentile = max((slo.percentile or 0 for slo in problem.slos), default=0) / 100.0
-    misses = 8.0 if not problem.quick else 4.0  # those that the percentile allows in a window
-    for_count = misses / max(1.0 - percentile, 0.01) / _rate(load, latency_seconds)
+    # Preemptions are counted by the engine, all others are shares of requests.
+    shares = [target(slo) for slo in problem.slos if slo.metric is not Metric.PREEMPTION_RATE]
+    misses = 8.0 if not problem.quick else 4.0  # those that the SLO allows in a window
+    for_count = misses / max(1.0 - max(shares, default=0.0), 0.01) / _rate(load, latency_seconds)
     # Rates of errors and preemptions have no tail that a queue could still grow into.
     bounded = any(slo.max_milliseconds for slo in problem.slos)
     latencies = pace.confirm_latencies if bounded else pace.search_latencies
