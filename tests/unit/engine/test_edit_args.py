@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 
 import jsonpatch
 import pytest
@@ -112,6 +113,8 @@ def test_edits_of_lists(args, changes, edited):
         ("vllm serve m '--max-num-seqs=64'", "vllm serve m '--max-num-seqs=96'"),
         ("vllm serve m --max-num-seqs 6\\4", "vllm serve m --max-num-seqs 96"),
         ("vllm serve m --max-num-seqs '6'\"4\"", "vllm serve m --max-num-seqs 96"),
+        ("vllm serve m '--max_num_seqs=6'\"4\" # c", "vllm serve m --max_num_seqs=96 # c"),
+        ("vllm serve m \"--max-num-seqs=\\\n6\"''$'4'; x", "vllm serve m --max-num-seqs=96; x"),
         ("vllm serve m --max-num-seqs $'64'", "vllm serve m --max-num-seqs $'96'"),
         ("N=64; vllm serve m --max-num-seqs $N", "N=96; vllm serve m --max-num-seqs $N"),
         ("N='64'; vllm serve m --max-num-seqs=$N", "N='96'; vllm serve m --max-num-seqs=$N"),
@@ -131,6 +134,33 @@ def test_edits_of_lists(args, changes, edited):
 def test_edits_of_scripts(script, edited):
     edit = edit_args({"command": ["bash", "-c", script]}, {"max_num_seqs": "96"})
     assert edit.container["command"][2] == edited
+
+
+@pytest.mark.parametrize("name", ["a", "a b", "it's", '"', "$(id)", "$$", ""])
+def test_a_word_in_pieces_is_quoted_afresh(name):
+    # As shlex.quote writes an apostrophe: the value shares the first piece with its flag.
+    before, after = "vllm serve m --port 1  ", " --max-num-seqs=1 # '\n"
+    word = shlex.quote("--served-model-name=it's")
+    container = {"command": ["sh", "-c", before + word + after]}
+    edit = edit_args(container, {"served_model_name": name})
+    script = edit.container["command"][2].replace("$$", "$")
+    assert script == before + shlex.quote(f"--served-model-name={name}") + after
+    assert edit_args(edit.container, {"served_model_name": name}).operations == ()
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["'--port=1'$E\"2\"", "'--port=1'$(E)\"2\"", "'--port=1'\"$N\"", "'--port=1'${D:-3}\"2\""],
+    ids=["empty", "empty-by-kubelet", "reference", "default"],
+)
+def test_a_word_with_a_reference_is_not_quoted_afresh(word):
+    container = {
+        "command": ["sh", "-c", f"vllm serve m {word}"],
+        "env": [{"name": "E", "value": ""}, {"name": "N", "value": "2"}],
+    }
+    edit = edit_args(container, {"port": "8"})
+    assert isinstance(edit, Refusal)
+    assert edit.reason == "SplitValue"
 
 
 def test_text_for_the_kubelet_is_escaped():
