@@ -163,6 +163,33 @@ def test_a_word_with_a_reference_is_not_quoted_afresh(word):
     assert edit.reason == "SplitValue"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--port '6'\\4",
+        "--port 6\\\n4",
+        "--port '6'\\$",
+        "> log '--port=6'\\4",
+        "--port 64\\\n 2>&1",
+        "--port 64 0<&-",
+    ],
+)
+def test_a_word_that_the_grammar_cuts_is_not_misread(line):
+    # To a shell the pieces are one word; 2 and 0 are descriptors.
+    edit = edit_args({"command": ["sh", "-c", f"vllm serve m {line}"]}, {"max_num_seqs": "8"})
+    assert isinstance(edit, Refusal)
+    assert edit.reason == "ShellSyntax"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--port=64>log", "--port 64 2>&1>log", "2>log>&2 --port 6\\4", "--port 64\\\n >log|tee x"],
+)
+def test_redirections_close_to_words_are_read(line):
+    flags = read_args({"command": ["sh", "-c", f"vllm serve m {line}"]}).flags
+    assert {name: flag.value for name, flag in flags.items()} == {"port": "64"}
+
+
 def test_text_for_the_kubelet_is_escaped():
     edit = edit_args(ARGS, {"served_model_name": "$(id)"})
     assert edit.container["args"][-1] == "$$(id)"
