@@ -40,7 +40,8 @@ How an edit is made safe:
 
 - The occurrence that wins is changed: the last one, also behind an abbreviation, `_` for `-`, or
   `--no-`.
-- It keeps its style: `=` or a blank, quoting, line continuations, comments, anchors.
+- It keeps its style: `=` or a blank, quoting, line continuations, comments, anchors. A word
+  of a script that is put together from quoted pieces, as `'--x=it'\\''s'`, may be quoted afresh.
 - A new flag goes to the end, where it wins, in the style of the others.
 - A literal env value or a script's variable that nothing else uses is changed itself; any other
   reference is replaced.

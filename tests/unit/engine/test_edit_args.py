@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 
 import jsonpatch
 import pytest
@@ -112,6 +113,8 @@ def test_edits_of_lists(args, changes, edited):
         ("vllm serve m '--max-num-seqs=64'", "vllm serve m '--max-num-seqs=96'"),
         ("vllm serve m --max-num-seqs 6\\4", "vllm serve m --max-num-seqs 96"),
         ("vllm serve m --max-num-seqs '6'\"4\"", "vllm serve m --max-num-seqs 96"),
+        ("vllm serve m '--max_num_seqs=6'\"4\" # c", "vllm serve m --max_num_seqs=96 # c"),
+        ("vllm serve m \"--max-num-seqs=\\\n6\"''$'4'; x", "vllm serve m --max-num-seqs=96; x"),
         ("vllm serve m --max-num-seqs $'64'", "vllm serve m --max-num-seqs $'96'"),
         ("N=64; vllm serve m --max-num-seqs $N", "N=96; vllm serve m --max-num-seqs $N"),
         ("N='64'; vllm serve m --max-num-seqs=$N", "N='96'; vllm serve m --max-num-seqs=$N"),
@@ -131,6 +134,60 @@ def test_edits_of_lists(args, changes, edited):
 def test_edits_of_scripts(script, edited):
     edit = edit_args({"command": ["bash", "-c", script]}, {"max_num_seqs": "96"})
     assert edit.container["command"][2] == edited
+
+
+@pytest.mark.parametrize("name", ["a", "a b", "it's", '"', "$(id)", "$$", ""])
+def test_a_word_in_pieces_is_quoted_afresh(name):
+    # As shlex.quote writes an apostrophe: the value shares the first piece with its flag.
+    before, after = "vllm serve m --port 1  ", " --max-num-seqs=1 # '\n"
+    word = shlex.quote("--served-model-name=it's")
+    container = {"command": ["sh", "-c", before + word + after]}
+    edit = edit_args(container, {"served_model_name": name})
+    script = edit.container["command"][2].replace("$$", "$")
+    assert script == before + shlex.quote(f"--served-model-name={name}") + after
+    assert edit_args(edit.container, {"served_model_name": name}).operations == ()
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["'--port=1'$E\"2\"", "'--port=1'$(E)\"2\"", "'--port=1'\"$N\"", "'--port=1'${D:-3}\"2\""],
+    ids=["empty", "empty-by-kubelet", "reference", "default"],
+)
+def test_a_word_with_a_reference_is_not_quoted_afresh(word):
+    container = {
+        "command": ["sh", "-c", f"vllm serve m {word}"],
+        "env": [{"name": "E", "value": ""}, {"name": "N", "value": "2"}],
+    }
+    edit = edit_args(container, {"port": "8"})
+    assert isinstance(edit, Refusal)
+    assert edit.reason == "SplitValue"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--port '6'\\4",
+        "--port 6\\\n4",
+        "--port '6'\\$",
+        "> log '--port=6'\\4",
+        "--port 64\\\n 2>&1",
+        "--port 64 0<&-",
+    ],
+)
+def test_a_word_that_the_grammar_cuts_is_not_misread(line):
+    # To a shell the pieces are one word; 2 and 0 are descriptors.
+    edit = edit_args({"command": ["sh", "-c", f"vllm serve m {line}"]}, {"max_num_seqs": "8"})
+    assert isinstance(edit, Refusal)
+    assert edit.reason == "ShellSyntax"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--port=64>log", "--port 64 2>&1>log", "2>log>&2 --port 6\\4", "--port 64\\\n >log|tee x"],
+)
+def test_redirections_close_to_words_are_read(line):
+    flags = read_args({"command": ["sh", "-c", f"vllm serve m {line}"]}).flags
+    assert {name: flag.value for name, flag in flags.items()} == {"port": "64"}
 
 
 def test_text_for_the_kubelet_is_escaped():

@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import Any, Final
 
 from vllm_tuning.engine.launch.forms import Launch
-from vllm_tuning.engine.launch.operations import ReplaceText
+from vllm_tuning.engine.launch.operations import ReplaceText, get_at
 from vllm_tuning.engine.launch.text import UNKNOWN, Mark, Word
 from vllm_tuning.engine.outcome import Refusal
 
 _NAME: Final = re.compile(r"\w+")
 _BARE: Final = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+_QUOTES: Final = re.compile(r"""(?:\$?'|"|\\\n)*""")
+"""What a script's word is written with and does not hold: quotes, line continuations."""
 
 
 def replace_range(
@@ -40,7 +42,7 @@ def replace_range(
             "the value comes from a variable that holds more than this value; change"
             f" `{marks[0].top.variable}` itself",
         )
-    return _on_top(launch, word, start, end, text)
+    return _on_top(launch, container, word, bounds, text)
 
 
 def _unknowable(launch: Launch, word: Word, start: int, end: int) -> Refusal | None:
@@ -120,8 +122,11 @@ def _covers_references(launch: Launch, word: Word, start: int, end: int) -> bool
     return not any(m.reference in inside for m in outside)
 
 
-def _on_top(launch: Launch, word: Word, start: int, end: int, text: str) -> ReplaceText | Refusal:
+def _on_top(
+    launch: Launch, container: Mapping[str, Any], word: Word, bounds: tuple[int, int], text: str
+) -> ReplaceText | Refusal:
     """Replace the range in args or command, references and all."""
+    start, end = bounds
     tops = [m.top for m in word.body.marks[start:end]]
     first, last = tops[0], tops[-1]
     if any(top.path != first.path for top in tops):
@@ -131,15 +136,32 @@ def _on_top(launch: Launch, word: Word, start: int, end: int, text: str) -> Repl
     regions = {top.region for top in tops}
     if len(regions) == 1:
         return ReplaceText(first.path, first.start, last.end, _quote(text, first, launch))
-    whole = [t for t in (m.top for m in word.body.marks) if t.region in regions and t.region]
-    if len(whole) != sum(1 for t in tops if t.region):
-        return Refusal(
-            "SplitValue", "the value shares a quoted string with other text; quote it apart"
-        )
     begin = first.region[0] if first.region else first.start
     finish = last.region[1] if last.region else last.end
+    whole = [t for t in (m.top for m in word.body.marks) if t.region in regions and t.region]
+    if len(whole) != sum(1 for t in tops if t.region):
+        if not _is_literal(container, word):
+            return Refusal(
+                "SplitValue", "the value shares a quoted string with other text; quote it apart"
+            )
+        begin, finish = word.anchor.start, word.anchor.end
+        text = word.text[:start] + text + word.text[end:]
     bare = Mark(first.path, begin, finish, in_script=first.in_script)
     return ReplaceText(first.path, begin, finish, _quote(text, bare, launch))
+
+
+def _is_literal(container: Mapping[str, Any], word: Word) -> bool:
+    """Whether the word stands in one string as its text and quotes: then it may be quoted afresh.
+
+    Marks alone do not tell: a reference to an empty text leaves none.
+    """
+    anchor, marks = word.anchor, word.body.marks
+    if any(m.path != anchor.path or m.reference or m.variable for m in marks):
+        return False
+    places = [anchor.start, *(at for m in marks for at in (m.start, m.end)), anchor.end]
+    script = str(get_at(container, anchor.path))
+    gaps = zip(places[::2], places[1::2], strict=True)
+    return places == sorted(places) and all(_QUOTES.fullmatch(script[a:b]) for a, b in gaps)
 
 
 def _quote(text: str, context: Mark, launch: Launch) -> str:

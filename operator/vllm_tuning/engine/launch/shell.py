@@ -25,6 +25,8 @@ _TALKERS: Final = frozenset(
 )
 _GAP: Final = re.compile(r"(?:[ \t]|\\\r?\n)*")
 """What may stand between two words of a command."""
+_NO_GAP: Final = re.compile(r"(?:\\\n)*")
+"""What does not end a word: a shell takes line continuations out first."""
 _HIDDEN: Final = frozenset({"command_substitution", "process_substitution"})
 
 
@@ -126,14 +128,35 @@ def _command(node: Node, source: Source, words: list[Word], entry: Entry) -> She
 
 
 def _unparsed(node: Node, source: Source) -> Refusal | None:
-    """Text that the grammar passed over: then the words are not what a shell would see."""
-    holder = node.parent if node.parent and node.parent.type == "redirected_statement" else node
-    parts = [*node.children, *(c for c in holder.children if c.id != node.id)]
-    spans = sorted(source.span(part) for part in parts)
-    gaps = (source.script.text[end:start] for (_, end), (start, _) in pairwise(spans))
-    if all(_GAP.fullmatch(gap) for gap in gaps):
+    """Text that the grammar passed over or cut: then the words are not what a shell would see."""
+    siblings: list[Node] = []
+    if node.parent is not None and node.parent.type == "redirected_statement":
+        siblings = [child for child in node.parent.children if child.id != node.id]
+    parts: list[Node] = []
+    for part in (*node.children, *siblings):
+        parts += part.children if part.type == "file_redirect" else [part]
+    parts.sort(key=lambda part: part.start_byte)
+    complete = all(child.is_named for child in node.children)  # a bare `$` is no node of its own
+    if complete and all(_apart(a, b, source) for a, b in pairwise(parts)):
         return None
     return _no_certainty()
+
+
+def _apart(before: Node, after: Node, source: Source) -> bool:
+    """Whether two parts are two to a shell too: the grammar cuts words at some backslashes."""
+    text = source.script.text
+    (start, end), (follower, _) = source.span(before), source.span(after)
+    if not _is_word(before) or not _NO_GAP.fullmatch(text[end:follower]):
+        return _GAP.fullmatch(text[end:follower]) is not None
+    is_descriptor = text[start:end].isdigit() and text[follower] in "<>"
+    return not is_descriptor and not _is_word(after)
+
+
+def _is_word(part: Node) -> bool:
+    """Whether the part is a word, or where a redirection goes: no operator, no descriptor."""
+    before = part.prev_sibling
+    duplicated = before is not None and before.type in (">&", "<&")
+    return part.is_named and not part.type.endswith(("redirect", "descriptor")) and not duplicated
 
 
 def _no_certainty() -> Refusal:
