@@ -43,6 +43,11 @@ class Carried:
         beyond = self.beyond if self.beyond and self.beyond > load else None
         return Carried(max(self.estimate, load), max(self.within or load, load), beyond)
 
+    def at_most(self, load: float) -> Carried:
+        """Take in that ``load`` was not held: what was seen within beyond it was chance."""
+        within = self.within and min(self.within, load)
+        return Carried(min(self.estimate, load), within, min(self.beyond or load, load))
+
 
 def gain_in_load(chosen: Carried, baseline: Carried, *, baseline_fails: bool) -> Gain | None:
     """Compare two loads that were bracketed on one server by one standard.

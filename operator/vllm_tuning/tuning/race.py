@@ -91,6 +91,7 @@ class Race:
         """The incumbent before its idle cap was brought down."""
         self.lost: dict[Limits, str] = {}
         """Why each loser was dropped."""
+        self.finalists: tuple[Limits, ...] = ()
         self.rivals: dict[Limits, float] = {}
         """What did not win outright, with the share of the SLA used up over the incumbent's."""
 
@@ -224,9 +225,8 @@ class Race:
         if incumbent is None:
             raise AssertionError("a final needs an incumbent")
         load = self.frontier(incumbent).low or self.estimate(incumbent)
-        scores: dict[Limits, list[tuple[float, float]]] = {
-            limits: [] for limits in (incumbent, *challengers)
-        }
+        self.finalists = (incumbent, *challengers)
+        scores: dict[Limits, list[tuple[float, float]]] = {limits: [] for limits in self.finalists}
         rounds = 1 if self.experiment.frugal else FINAL_ROUNDS
         spoiled = 0
         for turn in range(1, FINAL_TURNS + 1):
@@ -267,6 +267,10 @@ class Race:
         offered = OpenLoad(load, self.burstiness)
         window = search_window(self.experiment.pace, offered, self.experiment.latency_seconds)
         return max(1, min(FINAL_WINDOWS, round(FINAL_SECONDS / window)))
+
+    def was_in_final(self, limits: Limits) -> bool:
+        """Whether the limits, or others that only an idle cap tells apart, saw long windows too."""
+        return any(self.frontier(limits) is self.frontier(other) for other in self.finalists)
 
     def contenders(self) -> list[Limits]:
         """What meets the incumbent in the final: whatever else held the highest load, if close."""

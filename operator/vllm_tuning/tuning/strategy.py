@@ -170,12 +170,14 @@ def _find_rate(
         yield from measure_again(race, chosen, change)
         load = _note_answer(findings, race, chosen)
     try:
-        yield from _compare(experiment, findings, load)
+        yield from _compare(race, findings, load)
     except OutOfBudgetError:
         experiment.notes.append("The budget left no room to judge the current limits in full.")
     except ClientBoundError:
         experiment.notes.append("The client did not keep up where the current limits were judged.")
-    if keep_current(findings):
+    # The race's short windows flatter; what the chosen limits went through since, these have to.
+    fair = findings.before is not None or race.was_in_final(experiment.problem.current)
+    if fair and keep_current(findings):
         chosen = experiment.problem.current
         findings.limiting = race.limiting(chosen)
         load = min(load, _first_load(race, chosen), key=lambda open_load: open_load.rate_per_second)
@@ -218,17 +220,20 @@ def _note_baseline(findings: Findings, race: Race) -> None:
     findings.baseline = min(shown, key=pressure)
 
 
-def _compare(experiment: Experiment, findings: Findings, load: OpenLoad) -> Steps[None]:
+def _compare(race: Race, findings: Findings, load: OpenLoad) -> Steps[None]:
     """Judge the current limits at the load to be confirmed, by the rule of the confirmation.
 
-    Needs a server with the current memory share. Where the race shows too little gain already,
-    nothing is left to judge; where it would take many minutes, the race's loads must do.
+    Needs a server with the current memory share. Where the final has shown too little gain
+    already, nothing is left to judge; where it would take many minutes, the race's loads must do.
     """
+    experiment = race.experiment
     current, server = experiment.problem.current, experiment.server
     share = current.gpu_memory_utilization_percent
     if server is None or server.limits.gpu_memory_utilization_percent != share:
         return
-    if findings.chosen == current or experiment.frugal or too_little(findings):
+    if findings.chosen == current or experiment.frugal:
+        return
+    if too_little(findings) and race.was_in_final(current):
         return
     if not experiment.live and server.limits != current:
         yield from experiment.start(
@@ -242,9 +247,11 @@ def _compare(experiment: Experiment, findings: Findings, load: OpenLoad) -> Step
         alpha=attempt_alpha(experiment.problem.alpha),
         repeat=0,
     )
+    seen, rate = findings.baseline_load, load.rate_per_second
     if standing(findings.before) is Standing.WITHIN:
-        held = load.rate_per_second
-        findings.baseline_load = (findings.baseline_load or Carried(held)).at_least(held)
+        findings.baseline_load = (seen or Carried(rate)).at_least(rate)
+    elif seen is not None:
+        findings.baseline_load = seen.at_most(rate)
 
 
 def _find_at_load(
