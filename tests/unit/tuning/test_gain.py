@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.toy_engine import MakeProblem, Run, Toy
+from tests.toy_engine import MakeProblem, Run, Toy, ToyEngine
 from vllm_tuning.tuning.gain import Carried, gain_at_load, gain_in_load, replicas_for
 from vllm_tuning.tuning.model import (
     ClosedLoad,
@@ -126,6 +126,33 @@ def test_what_is_kept_is_what_is_confirmed(problem: MakeProblem, toy: Toy, run: 
     assert found.result.probe.limits == current
     assert found.gain_percent is not None
     assert 0 < found.gain_percent < 30
+
+
+class Flattering(ToyEngine):
+    """Single windows of the current limits look half as loaded again as they are."""
+
+    def capacity(self, limits: Limits) -> float:
+        asked = self.asked[-1]
+        short = isinstance(asked, Probe) and not asked.decide and asked.windows == 1
+        flattered = short and asked.purpose is Purpose.BASELINE
+        return super().capacity(limits) * (1.5 if flattered else 1.0)
+
+
+def test_the_current_limits_are_not_kept_for_a_lucky_window(problem: MakeProblem, run: Run):
+    """They carry two thirds of the best, and seem to carry as much in the race."""
+    current = Limits(40, 2048)
+    found, answers = run(problem(current=current), Flattering(noise=0.0))
+    assert found.ending is Ending.RECOMMENDED
+    assert found.gain_percent is not None
+    assert found.gain_percent > 5
+    judged = [a.probe for a in answers if isinstance(a, ProbeResult) and a.probe.decide]
+    assert Purpose.BASELINE in {probe.purpose for probe in judged if probe.limits == current}
+
+
+def test_a_load_that_was_not_held_caps_what_is_said_to_be_carried():
+    assert Carried(40, 38, 42).at_most(35) == Carried(35, 35, 35)
+    assert Carried(20, 19, 21).at_most(35) == Carried(20, 19, 21)
+    assert Carried(40).at_most(35) == Carried(35, None, 35)
 
 
 def test_limits_that_an_idle_cap_tells_apart_are_measured_once(
