@@ -58,7 +58,8 @@ def consult(draft: Draft, question: Question, own: Iterable[Record] = ()) -> Sto
             continue
         stored = answers(stored_records(trials, run_id))
         for current in _limits_then(problem, trials):
-            found = reuse(replace(problem, current=current), (*stored, *own_answers))
+            # Its own first: it goes on by the answers that it went by.
+            found = reuse(replace(problem, current=current), (*own_answers, *stored))
             if current != problem.current and found.recommendation is None:
                 continue  # a run that goes on measures the target as it is now
             store = Store(run_id, len(stored), found, current, own_seconds)
