@@ -386,7 +386,7 @@ class ProbeResult:
     probe: Probe
     verdict: Verdict
     reason: str
-    """CamelCase, stable: ``WithinSLO``, ``SLOViolated``, ``QueueGrowing``, ``TooFewSamples``,
+    """CamelCase, stable: ``WithinSLO``, ``SLOViolated``, ``QueueGrowing``, ``OutOfReach``,
     ``ClientLag``, ...
     """
     message: str
