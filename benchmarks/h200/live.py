@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 import aiohttp
+from grid import SLOS, WORKLOAD
 from pydantic import TypeAdapter
 
 from vllm_tuning.api.markdown import table
@@ -27,13 +28,10 @@ from vllm_tuning.bench.probe import run_probe
 from vllm_tuning.bench.session import connect, local_launcher
 from vllm_tuning.bench.starts import RunningEngine, Starter
 from vllm_tuning.tuning.model import (
-    SLO,
     Budget,
     ClosedLoad,
-    Lengths,
     Limits,
     Load,
-    Metric,
     Objective,
     OpenLoad,
     Probe,
@@ -47,9 +45,7 @@ from vllm_tuning.tuning.model import (
 
 OUTPUT = Path("build/bench/live.jsonl")
 ENVELOPE = Limits(512, 4096)
-PLAIN = Workload(input_tokens=Lengths(512), output_tokens=Lengths(128))
-SHARED = replace(PLAIN, shared_prefix_percent=50)
-SLOS = (SLO(Metric.TTFT, 95, 200), SLO(Metric.TPOT, 95, 20))
+SHARED = replace(WORKLOAD, shared_prefix_percent=50)
 START_SECONDS = 600.0
 RESULT = TypeAdapter(ProbeResult)
 
@@ -60,7 +56,7 @@ class Point:
 
     name: str
     load: Load
-    workload: Workload = PLAIN
+    workload: Workload = WORKLOAD
     turns: int = 2
 
 

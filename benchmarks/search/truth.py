@@ -33,7 +33,7 @@ SEEDS = (81, 82, 83)
 NOISES = (21, 22, 23, 24)
 """Arrivals, and fresh starts that each sees them on."""
 LEAST_RUNS = 4
-"""Before a mean is believed, unless every request of a run is beyond doubt."""
+"""Before a mean is believed, unless one run settles it."""
 SURE = 3.0
 """Standard errors from the target at which no more runs are needed."""
 WINDOW_SECONDS = 45.0

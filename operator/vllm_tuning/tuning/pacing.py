@@ -105,7 +105,7 @@ def confirm_window(pace: Pace, problem: Problem, load: Load, latency_seconds: fl
 
 
 def probe_seconds(window: float, windows: int, latency_seconds: float) -> float:
-    """What a probe takes that is not extended: warm-up, windows, drain."""
+    """What a probe takes: warm-up, windows, drain."""
     return windows * window + 3.0 * latency_seconds + 1.0
 
 

@@ -42,14 +42,18 @@ def standing(result: ProbeResult) -> Standing:
         return Standing.WITHIN
     if any(slo.attainment is None for slo in result.slos):
         return Standing.UNKNOWN
-    met = all((slo.attainment or 0.0) >= target(slo.slo) for slo in result.slos)
-    return Standing.WITHIN if met and result.reason != "QueueGrowing" else Standing.NEAR
+    within = _met(result) and result.reason != "QueueGrowing"
+    return Standing.WITHIN if within else Standing.NEAR
 
 
 def grows(result: ProbeResult) -> bool:
     """Whether a load point is within the SLA but for its requests in flight, which grew."""
-    met = all((slo.attainment or 0.0) >= target(slo.slo) for slo in result.slos)
-    return result.verdict is Verdict.UNDECIDED and result.reason == "QueueGrowing" and met
+    grew = result.verdict is Verdict.UNDECIDED and result.reason == "QueueGrowing"
+    return grew and _met(result)
+
+
+def _met(result: ProbeResult) -> bool:
+    return all((slo.attainment or 0.0) >= target(slo.slo) for slo in result.slos)
 
 
 def pressure_of(result: SLOResult) -> float | None:
