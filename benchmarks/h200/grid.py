@@ -1,8 +1,9 @@
 """A small exhaustive grid around an answer, to see its regret: every cell at the same loads.
 
 One start, live limits, one whole window a cell. First the answer at the load that was confirmed on
-a fresh start: do live limits measure the same? Then, at each load above it, the answer, its
-neighbours in both limits, and the answer again: that is how much a repeat differs.
+a fresh start: do live limits measure the same? Then, at each load above it (a number of clients:
+twice at the same), the answer, its neighbours in both limits, and the answer again: that is how
+much a repeat differs.
 ``python benchmarks/h200/grid.py vllm-tuning-out/events.jsonl -- vllm serve …`` writes
 ``build/bench/grid.jsonl``, which ``vllm-tuning report`` reads, and prints a table.
 """
@@ -27,6 +28,7 @@ from vllm_tuning.tuning.model import (
     Ending,
     Lengths,
     Limits,
+    Load,
     Metric,
     Objective,
     OpenLoad,
@@ -41,6 +43,7 @@ from vllm_tuning.tuning.priors import bucket_top
 from vllm_tuning.tuning.recommend import Findings, unconfirmed
 from vllm_tuning.tuning.run import ProbeEnded, RunEnded
 from vllm_tuning.tuning.search import Search
+from vllm_tuning.tuning.text import load_text
 
 OUTPUT = Path("build/bench/grid.jsonl")
 SEQS_FACTORS = (0.75, 1.0, 1.5)
@@ -66,23 +69,23 @@ def main() -> None:
     with OUTPUT.open("w") as stream:
         eventloop.run(_run(chosen, answer, load, stream))
     ended = read_events(OUTPUT.read_text().splitlines())
-    head = ("seqs", "tokens", "req/s", "TTFT p95", "TPOT p95", "within both", "verdict")
+    head = ("seqs", "tokens", "load", "out tok/s", "TTFT p95", "TPOT p95", "within both", "verdict")
     rows = (_cells(event.result) for event in ended if isinstance(event, ProbeEnded))
     print(table(head, rows), end="")
 
 
-def _answer(path: Path) -> tuple[Limits, float]:
+def _answer(path: Path) -> tuple[Limits, Load]:
     """The limits that a run confirmed, and their load; it exits if there are none."""
     last = read_events(path.read_text().splitlines())[-1]
     found = last.recommendation if isinstance(last, RunEnded) else None
-    if found is None or found.result is None or not isinstance(found.load, OpenLoad):
+    if found is None or found.result is None or found.load is None:
         sys.exit(f"{path} does not end with a confirmed load")
-    return found.result.probe.limits, found.load.rate_per_second
+    return found.result.probe.limits, found.load
 
 
-async def _run(chosen: argparse.Namespace, answer: Limits, load: float, stream: TextIO) -> None:
+async def _run(chosen: argparse.Namespace, answer: Limits, load: Load, stream: TextIO) -> None:
     problem = Problem(
-        slos=SLOS,
+        slos=SLOS if isinstance(load, OpenLoad) else (),
         objective=Objective.MAX_RATE,
         workload=WORKLOAD,
         current=answer,
@@ -104,7 +107,7 @@ async def _run(chosen: argparse.Namespace, answer: Limits, load: float, stream: 
     )
 
 
-def _measure(experiment: Experiment, answer: Limits, load: float, window: float) -> Steps[None]:
+def _measure(experiment: Experiment, answer: Limits, load: Load, window: float) -> Steps[None]:
     cells = [
         Limits(bucket_top(seqs * answer.max_num_seqs), int(tokens * answer.max_num_batched_tokens))
         for seqs, tokens in product(SEQS_FACTORS, TOKENS_FACTORS)
@@ -116,31 +119,33 @@ def _measure(experiment: Experiment, answer: Limits, load: float, window: float)
     if started.failure is not None:
         sys.exit(started.failure.message)
     yield from _look(experiment, answer, load, 2 * window, "as confirmed, but live")
+    neighbours = [cell for cell in cells if cell != answer]
     for factor in LOAD_FACTORS:
-        neighbours = [cell for cell in cells if cell != answer]
+        if isinstance(load, OpenLoad):
+            above: Load = OpenLoad(rounded(factor * load.rate_per_second))
+        else:
+            above = load
         for cell in (answer, *neighbours, answer):
-            yield from _look(experiment, cell, rounded(factor * load), window, "grid")
+            yield from _look(experiment, cell, above, window, "grid")
 
 
 def _look(
-    experiment: Experiment, cell: Limits, load: float, window: float, why: str
+    experiment: Experiment, cell: Limits, load: Load, window: float, why: str
 ) -> Steps[ProbeResult]:
     if experiment.left_seconds < 2 * window:
         raise OutOfBudgetError
     return (
-        yield from experiment.glance(
-            cell, OpenLoad(load), Purpose.SEARCH, why=why, window_seconds=window
-        )
+        yield from experiment.glance(cell, load, Purpose.SEARCH, why=why, window_seconds=window)
     )
 
 
 def _cells(result: ProbeResult) -> tuple[object, ...]:
     limits, load = result.probe.limits, result.probe.load
-    assert isinstance(load, OpenLoad)
     ttft, tpot = (f"{value.p95:.0f}" if value.p95 else "-" for value in (result.ttft, result.tpot))
     share = "-" if result.goodput_fraction is None else f"{100 * result.goodput_fraction:.1f} %"
-    rate, verdict = f"{load.rate_per_second:g}", f"{result.verdict}: {result.reason}"
-    return limits.max_num_seqs, limits.max_num_batched_tokens, rate, ttft, tpot, share, verdict
+    speed = f"{result.output_tokens_per_second or 0:.0f}"
+    pair = limits.max_num_seqs, limits.max_num_batched_tokens
+    return *pair, load_text(load), speed, ttft, tpot, share, f"{result.verdict}: {result.reason}"
 
 
 if __name__ == "__main__":

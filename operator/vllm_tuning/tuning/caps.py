@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from vllm_tuning.tuning.experiment import Steps
 from vllm_tuning.tuning.model import Limits, Metric, ProbeResult
-from vllm_tuning.tuning.priors import bucket_below, bucket_top, clip, kv_concurrency, with_limits
+from vllm_tuning.tuning.priors import (
+    bucket_below,
+    bucket_top,
+    clip,
+    graph_seqs,
+    kv_concurrency,
+    with_limits,
+)
 from vllm_tuning.tuning.race import Race
 from vllm_tuning.tuning.standing import Standing, binding, standing
 
@@ -103,8 +110,8 @@ def _overtake(race: Race, cap: int, why: str) -> Steps[ProbeResult | None]:
 def trim(race: Race) -> None:
     """Bring an idle cap down to what was used, with headroom; a current value that serves stays.
 
-    A cap that is never reached changes nothing, so this needs no probe of its own; the
-    confirmation measures it.
+    A cap that is never reached changes nothing but the CUDA graphs of a start, which are kept. So
+    this needs no probe of its own; the confirmation measures it.
     """
     incumbent, problem = race.incumbent, race.experiment.problem
     if incumbent is None or problem.space.max_num_seqs is None:
@@ -112,7 +119,7 @@ def trim(race: Race) -> None:
     peak = _peak(race, incumbent, up_to=race.frontier(incumbent).high)
     if not peak:
         return
-    seqs = bucket_top(HEADROOM[1] * peak)
+    seqs = max(bucket_top(HEADROOM[1] * peak), graph_seqs(incumbent.max_num_batched_tokens))
     current = problem.current.max_num_seqs
     if HEADROOM[0] * peak <= current <= incumbent.max_num_seqs:
         seqs = current

@@ -11,7 +11,7 @@ from vllm_tuning.tuning.calibrate import Calibration
 from vllm_tuning.tuning.experiment import Experiment
 from vllm_tuning.tuning.knee import by_clients, knee
 from vllm_tuning.tuning.model import DecisionStep, Lengths, Limits, ProbeResult, Problem
-from vllm_tuning.tuning.priors import kv_concurrency
+from vllm_tuning.tuning.priors import graph_seqs, kv_concurrency
 from vllm_tuning.tuning.standing import binding
 from vllm_tuning.tuning.text import load_text
 
@@ -83,7 +83,7 @@ def _seqs(
             f"the KV cache holds {held[0]} requests at full length, {held[1]} at mean length"
         )
     if chosen is not None:
-        reasons += _knee(experiment, chosen)
+        reasons += _knee(experiment, chosen) + _graphs(chosen)
         reasons += [
             f"{limits.max_num_seqs} lost {why}"
             for limits, why in lost.items()
@@ -102,6 +102,14 @@ def _knee(experiment: Experiment, chosen: Limits) -> list[str]:
     points = by_clients(experiment.probes).get(chosen.max_num_batched_tokens, [])
     found = knee(points)
     return [f"knee at {points[found[0]][0]}: {found[1]}"] if found else []
+
+
+def _graphs(chosen: Limits) -> list[str]:
+    """Why an idle cap is not lower."""
+    seqs = chosen.max_num_seqs
+    if seqs != graph_seqs(chosen.max_num_batched_tokens):
+        return []
+    return [f"{seqs} is the least with CUDA graphs for steps of up to {2 * seqs} tokens"]
 
 
 def _tokens(problem: Problem, chosen: Limits | None, lost: Mapping[Limits, str]) -> DecisionStep:

@@ -27,6 +27,7 @@ from vllm_tuning.tuning.priors import (
     bucket_below,
     bucket_top,
     clip,
+    graph_seqs,
     kv_concurrency,
     token_budgets,
     with_limits,
@@ -159,14 +160,15 @@ def _try(contest: Contest, limits: Limits, why: str) -> Steps[None]:
         contest.lost[limits] = str(error)
 
 
-def _uncapped(experiment: Experiment, top: Limits, load: Load) -> int:
+def _uncapped(experiment: Experiment, top: Limits, load: Load, tokens: int) -> int:
+    """No cap that ``load`` would reach, but for what the KV cache holds."""
     problem = experiment.problem
     bounds = problem.space.max_num_seqs
     if bounds is None:
         return problem.current.max_num_seqs
     seqs = top.max_num_seqs
     if isinstance(load, ClosedLoad):
-        seqs = min(seqs, bucket_top(load.concurrency))
+        seqs = min(seqs, max(bucket_top(load.concurrency), graph_seqs(tokens)))
     if held := kv_concurrency(experiment.facts, problem.workload):
         whole = held[0] if isinstance(load, ClosedLoad) else held[1]
         seqs = min(seqs, bucket_below(whole))
@@ -175,9 +177,9 @@ def _uncapped(experiment: Experiment, top: Limits, load: Load) -> int:
 
 def _budgets(experiment: Experiment, calibration: Calibration, top: Limits) -> list[Limits]:
     problem = experiment.problem
-    seqs = _uncapped(experiment, top, offered_load(problem))
+    load = offered_load(problem)
     arms = [
-        with_limits(problem.current, seqs=seqs, tokens=tokens)
+        with_limits(problem.current, seqs=_uncapped(experiment, top, load, tokens), tokens=tokens)
         for tokens in token_budgets(problem, top.max_num_batched_tokens)
     ]
     arms = [limits for limits in arms if experiment.dominated(limits) is None]
@@ -196,7 +198,8 @@ def _caps(contest: Contest, top: Limits) -> list[Limits]:
     values: set[int] = set()
     if isinstance(contest.load, ClosedLoad):
         values |= {bucket_top(share * contest.load.concurrency) for share in CAP_SHARES}
-        values.add(min(bucket_top(contest.load.concurrency), top.max_num_seqs))
+        if best.max_num_seqs < contest.load.concurrency:  # by the KV cache: is preemption so bad?
+            values.add(min(bucket_top(contest.load.concurrency), top.max_num_seqs))
     else:
         result = contest.results[best][-1]
         running = result.engine.running_mean or (

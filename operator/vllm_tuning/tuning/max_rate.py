@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 from vllm_tuning.tuning.calibrate import Calibration
 from vllm_tuning.tuning.caps import race_caps, share_if_idle, trim
 from vllm_tuning.tuning.confirm import keep_for_confirmation
@@ -25,7 +23,6 @@ from vllm_tuning.tuning.priors import (
 )
 from vllm_tuning.tuning.race import Race
 from vllm_tuning.tuning.standing import Frontier, Standing, standing
-from vllm_tuning.tuning.stepmodel import StepModel
 
 FIRST_LOAD_SHARE = 0.85
 """Of the predicted boundary: most limits still pass there, so the first probes tell something."""
@@ -68,7 +65,7 @@ def max_rate(experiment: Experiment, calibration: Calibration, top: Limits) -> S
         if race.incumbent is None:
             return race
         keep_for_confirmation(experiment, OpenLoad(race.estimate(race.incumbent), race.burstiness))
-        yield from baseline(race, calibration.model, early=experiment.live)
+        yield from baseline(race, early=experiment.live)
         yield from _race_budgets(race, arms)
         yield from race_caps(race)
         yield from _keep_current(race)
@@ -82,7 +79,7 @@ def max_rate(experiment: Experiment, calibration: Calibration, top: Limits) -> S
     return race
 
 
-def baseline(race: Race, model: StepModel | None, *, early: bool = False) -> Steps[None]:
+def baseline(race: Race, *, early: bool = False) -> Steps[None]:
     """Bracket the current limits on the same server, so that the gain compares like with like.
 
     ``early``: roughly, as soon as a load to compare with is known; what is left of the budget may
@@ -96,17 +93,15 @@ def baseline(race: Race, model: StepModel | None, *, early: bool = False) -> Ste
         return
     if race.incumbent and share_if_idle(race, current, race.incumbent):
         return
-    load = best
-    if model is not None:
-        load = min(best, max(model.largest_load(current, experiment.problem.slos), 0.1 * best))
+    held = (race.frontier(race.incumbent).low if race.incumbent else None) or best
     probes = EARLY_PROBES if early else BASELINE_PROBES
     for _ in range(FRUGAL_BASELINE_PROBES if experiment.frugal else probes):
         if _known_well(race, frontier, best, roughly=early):
             return
-        if frontier.points:
-            # The winner carries more than the current limits: no need to look beyond it.
-            open_above = frontier.low is not None and frontier.high is None
-            load = sqrt((frontier.low or best) * best) if open_above else frontier.next_load()
+        # First what tells the gain: do they hold what the winner holds? Where they are far from
+        # it, an overload fails within seconds and shows how much they serve.
+        may_hold_it = frontier.high is None or frontier.high > held
+        load = held if may_hold_it else frontier.next_load()
         yield from race.measure(
             current, load, "what do the current limits carry?", purpose=Purpose.BASELINE
         )

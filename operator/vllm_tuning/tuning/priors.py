@@ -15,6 +15,11 @@ ENVELOPE_SEQS = 512
 
 QUICK_ENVELOPE_SEQS = 256
 
+GRAPH_TOKENS = 512
+"""vLLM captures CUDA graphs for steps of up to ``min(2 x max_num_seqs, 512)`` tokens (``config``,
+``_set_cudagraph_sizes``; 1024 on data-centre Blackwell since 0.28). The envelope has them all.
+"""
+
 BLOCK_TOKENS = 16
 """vLLM's usual KV block; a request's last block is half empty on average."""
 
@@ -40,6 +45,14 @@ def bucket_below(count: float) -> int:
     below = [size for size in (1, 2, 4) if size <= count]
     step = 8 if count <= 256 else 16
     return max([*below, int(count // step) * step, 1])
+
+
+def graph_seqs(tokens: int) -> int:
+    """Least ``max_num_seqs`` whose start has the CUDA graphs that the envelope has for a budget.
+
+    A smaller cap may be as idle, but steps of more than twice its size run without a graph.
+    """
+    return -(-min(tokens, GRAPH_TOKENS) // 2)
 
 
 def clip(value: int, bounds: Bounds | None) -> int:

@@ -158,7 +158,7 @@ def _find_rate(
         findings.limiting = findings.nearest_miss
         return None
     try:
-        yield from baseline(race, calibration.model)
+        yield from baseline(race)
         yield from raise_memory_share(experiment, race, top)
     except OutOfBudgetError:
         experiment.cut_short = True

@@ -96,8 +96,8 @@ def test_a_workload_that_names_its_rate_is_told_its_replicas(
 @pytest.mark.parametrize(
     ("current", "seed"),
     [
-        (Limits(64, 1536), 0),  # they pass at the load to be confirmed
-        (Limits(128, 4096), 2),  # 0.94 of the best: brackets overlap
+        (Limits(64, 2048), 0),  # they pass at the load to be confirmed
+        (Limits(256, 4096), 0),  # 0.94 of the best: brackets overlap
     ],
 )
 def test_what_noise_does_not_tell_from_the_current_limits_is_no_improvement(

@@ -67,7 +67,7 @@ def test_the_token_budget_varies_at_one_size_unless_the_race_showed_it(
     others = [
         result for result in table(answers) if result.probe.limits.max_num_batched_tokens != chosen
     ]
-    assert {result.probe.load for result in others} == {ClosedLoad(32)}
+    assert {result.probe.load for result in others} == {ClosedLoad(128)}
     assert {result.probe.limits.max_num_batched_tokens for result in others} == {
         chosen // 4, chosen // 2, chosen * 2, chosen * 4,
     }  # fmt: skip
