@@ -25,6 +25,7 @@ from vllm_tuning.tuning.experiment import Experiment, OutOfBudgetError, Steps, r
 from vllm_tuning.tuning.model import (
     SLO,
     Budget,
+    ClosedLoad,
     Ending,
     Lengths,
     Limits,
@@ -41,7 +42,7 @@ from vllm_tuning.tuning.model import (
 )
 from vllm_tuning.tuning.priors import bucket_top
 from vllm_tuning.tuning.recommend import Findings, unconfirmed
-from vllm_tuning.tuning.run import ProbeEnded, RunEnded
+from vllm_tuning.tuning.run import ENGINE_PORT, ProbeEnded, RunEnded
 from vllm_tuning.tuning.search import Search
 from vllm_tuning.tuning.text import load_text
 
@@ -62,6 +63,7 @@ def main() -> None:
     options.add_argument("events", type=Path, help="of the run whose answer is looked at")
     options.add_argument("--window", type=float, default=15.0, help="seconds of a cell")
     options.add_argument("--seconds", type=float, default=3600.0, help="of the whole")
+    options.add_argument("--engine-port", type=int, default=ENGINE_PORT)
     options.add_argument("command", nargs="+", help="the engine, after --")
     chosen = options.parse_args()
     answer, load = _answer(chosen.events)
@@ -103,17 +105,22 @@ async def _run(chosen: argparse.Namespace, answer: Limits, load: Load, stream: T
         chosen.command,
         stream,
         log=OUTPUT.with_suffix(".engine.log"),
+        engine_port=chosen.engine_port,
         search=Search(problem, plan),
     )
 
 
 def _measure(experiment: Experiment, answer: Limits, load: Load, window: float) -> Steps[None]:
+    # A cap above the number of clients is idle: a fresh start needs it for its graphs, a race not.
+    clients = load.concurrency if isinstance(load, ClosedLoad) else answer.max_num_seqs
+    centre = min(answer.max_num_seqs, clients)
     cells = [
-        Limits(bucket_top(seqs * answer.max_num_seqs), int(tokens * answer.max_num_batched_tokens))
+        Limits(bucket_top(seqs * centre), int(tokens * answer.max_num_batched_tokens))
         for seqs, tokens in product(SEQS_FACTORS, TOKENS_FACTORS)
     ]
     top = Limits(
-        max(cell.max_num_seqs for cell in cells), max(cell.max_num_batched_tokens for cell in cells)
+        max(cell.max_num_seqs for cell in (answer, *cells)),
+        max(cell.max_num_batched_tokens for cell in cells),
     )
     started = yield from experiment.start(top, Purpose.SEARCH, hook=True, why="the grid's envelope")
     if started.failure is not None:
