@@ -65,6 +65,8 @@ class ToyEngine:
     """Extra capacity of a cap just above the need (share of the peak)."""
     noise: float = 0.03
     kv_tokens: int = 900_000
+    graph_cap: int = 0
+    """Largest CUDA graph, as vLLM captures them; 0 = an engine without."""
     live_limits: str | None = None
     largest: Limits | None = None
     """Starts that ask for more do not fit."""
@@ -117,8 +119,11 @@ class ToyEngine:
             return StartResult(start, 30.0, failure=StartFailure(kind, "Toy", "does not fit"))
         self.running = start
         facts = EngineFacts(
-            kv_cache_tokens=self.kv_tokens, live_limits=self.live_limits, max_model_len=1024
-        )
+            kv_cache_tokens=self.kv_tokens, live_limits=self.live_limits, max_model_len=1024,
+            graph_tokens=min(
+                2 * start.limits.max_num_seqs, start.limits.max_num_batched_tokens, self.graph_cap
+            ) or None,
+        )  # fmt: skip
         return StartResult(start, 100.0, facts=facts)
 
     def _probe(self, probe: Probe) -> ProbeResult:

@@ -171,6 +171,7 @@ class Starter:
             non_default_args=said.non_default_args,
             prefix_caching=said.prefix_caching if caching is None else caching == "True",
             data_parallel_ranks=said.data_parallel_ranks,
+            graph_tokens=said.graph_tokens,
             live_limits="this start has no hook",
         )
 

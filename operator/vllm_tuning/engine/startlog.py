@@ -29,6 +29,7 @@ _COMPILATION = re.compile(
 )
 _LOADING = re.compile(r"Model loading took ([\d.]+) (?:GiB|GB)(?: memory)? and ([\d.]+) seconds")
 _GRAPHS = re.compile(r"Graph capturing finished in ([\d.]+) secs?, took ([\d.-]+) GiB")
+_GRAPH_TOKENS = re.compile(r"max_(?:cudagraph_)?capture_size[\"']: ?(\d+)")
 _OFFERED_KV_BYTES = re.compile(r"--kv-cache-memory(?:-bytes)?=(\d+)")
 _RANKS = re.compile(r"data_parallel_size=(\d+)")
 _MODEL_LENGTH = re.compile(r"max_seq_len=(\d+)")
@@ -62,6 +63,8 @@ class StartFacts:
     compilation_seconds: float | None = None
     """Near zero = warm compile cache."""
     graph_capture_seconds: float | None = None
+    graph_tokens: int | None = None
+    """Largest step, in tokens, that has a CUDA graph; ``None`` = none has, or it is not told."""
 
 
 def read_start_log(log: str) -> StartFacts:
@@ -91,6 +94,7 @@ def read_start_log(log: str) -> StartFacts:
         init_seconds=_last_float(_INIT, log),
         compilation_seconds=_last_float(_COMPILATION, log),
         graph_capture_seconds=_last_float(_GRAPHS, log),
+        graph_tokens=_last_int(_GRAPH_TOKENS, log) or None,
     )
 
 

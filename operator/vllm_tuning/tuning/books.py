@@ -19,6 +19,7 @@ from vllm_tuning.tuning.model import (
     Verdict,
 )
 from vllm_tuning.tuning.pacing import Pace, confirm_window, pace_of, probe_seconds
+from vllm_tuning.tuning.priors import graph_seqs
 
 FRUGAL_WINDOW_SECONDS = 90.0
 """Windows longer than this make a target one of low rate: few candidates, no duels."""
@@ -111,6 +112,15 @@ class Books:
         return bool(
             self.server and self.server.hook and self.facts and self.facts.live_limits is None
         )
+
+    @property
+    def graph_tokens(self) -> int:
+        """Largest step, in tokens, that had a CUDA graph on any start; 0 = none, or not told."""
+        return max((s.facts.graph_tokens or 0 for s in self.starts if s.facts), default=0)
+
+    def lacks_graphs(self, limits: Limits) -> bool:
+        """Whether a start with ``limits`` has fewer CUDA graphs than live limits show."""
+        return limits.max_num_seqs < graph_seqs(limits.max_num_batched_tokens, self.graph_tokens)
 
     def dominated(self, limits: Limits) -> StartFailure | None:
         """The failure of a start that asked for no more than ``limits`` in any respect."""

@@ -75,7 +75,10 @@ def _guard_caps(race: Race, running: float) -> list[int]:
     if incumbent is None:
         return []
     caps = {clip(bucket_top(share * running), bounds) for share in GUARD_SHARES}
-    return sorted(cap for cap in caps if cap < incumbent.max_num_seqs)
+    # Where every step of the budget may have a graph, a start that lacks some is no guard.
+    tokens, captured = incumbent.max_num_batched_tokens, race.experiment.graph_tokens
+    least = graph_seqs(tokens, captured) if tokens <= captured else 0
+    return sorted(cap for cap in caps if least <= cap < incumbent.max_num_seqs)
 
 
 def _running(race: Race) -> float:
@@ -119,9 +122,10 @@ def trim(race: Race) -> None:
     peak = _peak(race, incumbent, up_to=race.frontier(incumbent).high)
     if not peak:
         return
-    seqs = max(bucket_top(HEADROOM[1] * peak), graph_seqs(incumbent.max_num_batched_tokens))
+    graphs = graph_seqs(incumbent.max_num_batched_tokens, race.experiment.graph_tokens)
+    seqs = max(bucket_top(HEADROOM[1] * peak), graphs)
     current = problem.current.max_num_seqs
-    if HEADROOM[0] * peak <= current <= incumbent.max_num_seqs:
+    if max(HEADROOM[0] * peak, graphs) <= current <= incumbent.max_num_seqs:
         seqs = current
     trimmed = with_limits(incumbent, seqs=clip(seqs, problem.space.max_num_seqs))
     if peak < trimmed.max_num_seqs < incumbent.max_num_seqs:
@@ -132,13 +136,15 @@ def trim(race: Race) -> None:
 def share_if_idle(race: Race, limits: Limits, measured: Limits) -> bool:
     """Let ``limits`` and ``measured`` have their load points in common if only idle caps differ.
 
-    Below the boundary neither cap was reached, with headroom: the engine did the same.
+    Below the boundary neither cap was reached, with headroom: the engine did the same. Their own
+    starts must have the same CUDA graphs too.
     """
     ours, theirs = race.frontier(limits), race.frontier(measured)
     peak = _peak(race, measured, up_to=theirs.low)
     least = min(limits.max_num_seqs, measured.max_num_seqs)
     same = with_limits(limits, seqs=measured.max_num_seqs) == measured
-    if ours is theirs or not same or not peak or HEADROOM[0] * peak > least:
+    lacking = race.experiment.lacks_graphs(limits) != race.experiment.lacks_graphs(measured)
+    if ours is theirs or not same or lacking or not peak or HEADROOM[0] * peak > least:
         return False
     theirs.points.extend(ours.points)
     race.frontiers[limits] = theirs

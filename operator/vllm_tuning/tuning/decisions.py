@@ -83,7 +83,7 @@ def _seqs(
             f"the KV cache holds {held[0]} requests at full length, {held[1]} at mean length"
         )
     if chosen is not None:
-        reasons += _knee(experiment, chosen) + _graphs(chosen)
+        reasons += _knee(experiment, chosen) + _graphs(experiment, chosen)
         reasons += [
             f"{limits.max_num_seqs} lost {why}"
             for limits, why in lost.items()
@@ -104,12 +104,12 @@ def _knee(experiment: Experiment, chosen: Limits) -> list[str]:
     return [f"knee at {points[found[0]][0]}: {found[1]}"] if found else []
 
 
-def _graphs(chosen: Limits) -> list[str]:
+def _graphs(experiment: Experiment, chosen: Limits) -> list[str]:
     """Why an idle cap is not lower."""
-    seqs = chosen.max_num_seqs
-    if seqs != graph_seqs(chosen.max_num_batched_tokens):
+    tokens = min(chosen.max_num_batched_tokens, experiment.graph_tokens)
+    if not tokens or chosen.max_num_seqs != graph_seqs(tokens, tokens):
         return []
-    return [f"{seqs} is the least with CUDA graphs for steps of up to {2 * seqs} tokens"]
+    return [f"{chosen.max_num_seqs} is the least with CUDA graphs for steps of {tokens} tokens"]
 
 
 def _tokens(problem: Problem, chosen: Limits | None, lost: Mapping[Limits, str]) -> DecisionStep:
@@ -117,6 +117,7 @@ def _tokens(problem: Problem, chosen: Limits | None, lost: Mapping[Limits, str])
         f"{limits.max_num_batched_tokens} lost {why}"
         for limits, why in lost.items()
         if chosen is None or limits.max_num_batched_tokens != chosen.max_num_batched_tokens
+        if limits != problem.current  # the gain tells of those
     ][:LOSERS_TOLD]
     return DecisionStep(
         "max_num_batched_tokens",

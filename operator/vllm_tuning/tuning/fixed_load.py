@@ -35,7 +35,9 @@ from vllm_tuning.tuning.priors import (
 from vllm_tuning.tuning.standing import Standing, pressure, standing
 
 NOISE = 0.02
-"""Scores closer than this are the same; then fewer preemptions win, then the lower TPOT p99."""
+"""Scores closer than this are the same; then more CUDA graphs win, then fewer preemptions, then the
+lower TPOT p99.
+"""
 
 RECOMPUTED_SHARE = 0.01
 """Preemptions per finished request that a batch job may have: each one recomputes a prompt."""
@@ -83,9 +85,14 @@ class Contest:
             return theirs > ours
         return self._tail(challenger) < self._tail(incumbent)
 
-    def enter(self, limits: Limits, why: str, *, purpose: Purpose = Purpose.SEARCH) -> Steps[None]:
+    def enter(
+        self, limits: Limits, why: str, *, purpose: Purpose = Purpose.SEARCH, repeat: int = 0
+    ) -> Steps[None]:
         """Measure a configuration and let it take the lead if it deserves to."""
-        self.take(limits, (yield from self.experiment.probe(limits, self.load, purpose, why=why)))
+        result = yield from self.experiment.probe(
+            limits, self.load, purpose, why=why, repeat=repeat
+        )
+        self.take(limits, result)
 
     def take(self, limits: Limits, result: ProbeResult) -> None:
         """Let a measured configuration take the lead if it deserves to."""
@@ -117,11 +124,12 @@ class Contest:
             return result.output_tokens_per_second or 0.0
         return 1.0 / pressure(result)
 
-    def _tail(self, limits: Limits) -> tuple[float, float]:
+    def _tail(self, limits: Limits) -> tuple[bool, float, float]:
         results = self.results[limits]
         preemptions = sum(result.engine.preemptions or 0 for result in results) / len(results)
         tails = [result.tpot.p99 or result.tpot.maximum or 0.0 for result in results]
-        return preemptions, sum(tails) / len(tails)
+        lacking = self.experiment.lacks_graphs(limits)
+        return lacking, preemptions, sum(tails) / len(tails)
 
 
 def offered_load(problem: Problem, likely_rate: float | None = None) -> Load:
@@ -168,7 +176,9 @@ def _uncapped(experiment: Experiment, top: Limits, load: Load, tokens: int) -> i
         return problem.current.max_num_seqs
     seqs = top.max_num_seqs
     if isinstance(load, ClosedLoad):
-        seqs = min(seqs, max(bucket_top(load.concurrency), graph_seqs(tokens)))
+        seqs = min(
+            seqs, max(bucket_top(load.concurrency), graph_seqs(tokens, experiment.graph_tokens))
+        )
     if held := kv_concurrency(experiment.facts, problem.workload):
         whole = held[0] if isinstance(load, ClosedLoad) else held[1]
         seqs = min(seqs, bucket_below(whole))

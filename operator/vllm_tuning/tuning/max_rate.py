@@ -127,7 +127,7 @@ def _keep_current(race: Race) -> Steps[None]:
     the final, since its long windows bring down whoever is in it.
     """
     current, incumbent = race.experiment.problem.current, race.incumbent
-    if incumbent is None or current == incumbent:
+    if incumbent is None or current == incumbent or race.experiment.lacks_graphs(current):
         return
     share_if_idle(race, current, incumbent)
     ours, best = race.frontier(current).low, race.frontier(incumbent).low

@@ -238,6 +238,8 @@ class EngineFacts:
     """The engine's own ``non-default args`` line."""
     prefix_caching: bool | None = None
     data_parallel_ranks: int = 1
+    graph_tokens: int | None = None
+    """Largest step, in tokens, that has a CUDA graph; ``None`` = none has, or it is not told."""
     live_limits: str | None = None
     """``None`` = proven to work; else why not (then limits need restarts)."""
 

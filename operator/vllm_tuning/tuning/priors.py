@@ -15,11 +15,6 @@ ENVELOPE_SEQS = 512
 
 QUICK_ENVELOPE_SEQS = 256
 
-GRAPH_TOKENS = 512
-"""vLLM captures CUDA graphs for steps of up to ``min(2 x max_num_seqs, 512)`` tokens (``config``,
-``_set_cudagraph_sizes``; 1024 on data-centre Blackwell since 0.28). The envelope has them all.
-"""
-
 BLOCK_TOKENS = 16
 """vLLM's usual KV block; a request's last block is half empty on average."""
 
@@ -47,12 +42,14 @@ def bucket_below(count: float) -> int:
     return max([*below, int(count // step) * step, 1])
 
 
-def graph_seqs(tokens: int) -> int:
-    """Least ``max_num_seqs`` whose start has the CUDA graphs that the envelope has for a budget.
+def graph_seqs(tokens: int, graph_tokens: int) -> int:
+    """Least ``max_num_seqs`` whose start has CUDA graphs for all steps up to ``graph_tokens``.
 
-    A smaller cap may be as idle, but steps of more than twice its size run without a graph.
+    A start captures them for steps of up to twice its ``max_num_seqs``, and of no more than the
+    token budget (vLLM's ``config``, ``_set_cudagraph_sizes``; with speculation for more). A smaller
+    cap may be as idle, and still slow down every larger step.
     """
-    return -(-min(tokens, GRAPH_TOKENS) // 2)
+    return -(-min(tokens, graph_tokens) // 2)
 
 
 def clip(value: int, bounds: Bounds | None) -> int:

@@ -30,6 +30,7 @@ from vllm_tuning.tuning.model import (
     StartFailure,
 )
 from vllm_tuning.tuning.opening import open_envelope
+from vllm_tuning.tuning.own_start import bracket_current, score_current
 from vllm_tuning.tuning.priors import TOKEN_BUDGETS, with_limits
 from vllm_tuning.tuning.race import Race
 from vllm_tuning.tuning.recommend import (
@@ -158,7 +159,8 @@ def _find_rate(
         findings.limiting = findings.nearest_miss
         return None
     try:
-        yield from baseline(race)
+        if not experiment.lacks_graphs(experiment.problem.current):
+            yield from baseline(race)
         yield from raise_memory_share(experiment, race, top)
     except OutOfBudgetError:
         experiment.cut_short = True
@@ -176,9 +178,11 @@ def _find_rate(
     except ClientBoundError:
         experiment.notes.append("The client did not keep up where the current limits were judged.")
     # The race's short windows flatter; what the chosen limits went through since, these have to.
-    fair = findings.before is not None or race.was_in_final(experiment.problem.current)
+    current = experiment.problem.current
+    in_final = race.was_in_final(current) and not experiment.lacks_graphs(current)
+    fair = findings.before is not None or in_final
     if fair and keep_current(findings):
-        chosen = experiment.problem.current
+        chosen = current
         findings.limiting = race.limiting(chosen)
         load = min(load, _first_load(race, chosen), key=lambda open_load: open_load.rate_per_second)
     # The proof's windows are long against the latency of these limits at about this load, not of
@@ -223,8 +227,9 @@ def _note_baseline(findings: Findings, race: Race) -> None:
 def _compare(race: Race, findings: Findings, load: OpenLoad) -> Steps[None]:
     """Judge the current limits at the load to be confirmed, by the rule of the confirmation.
 
-    Needs a server with the current memory share. Where the final has shown too little gain
-    already, nothing is left to judge; where it would take many minutes, the race's loads must do.
+    Needs a server with the current memory share, and one of their own where live limits flatter
+    them. Where the final has shown too little gain already, nothing is left to judge; where it
+    would take many minutes, the race's loads must do.
     """
     experiment = race.experiment
     current, server = experiment.problem.current, experiment.server
@@ -233,9 +238,13 @@ def _compare(race: Race, findings: Findings, load: OpenLoad) -> Steps[None]:
         return
     if findings.chosen == current or experiment.frugal:
         return
-    if too_little(findings) and race.was_in_final(current):
+    if experiment.lacks_graphs(current):
+        if not (yield from bracket_current(race)):
+            return
+        _note_baseline(findings, race)
+    elif too_little(findings) and race.was_in_final(current):
         return
-    if not experiment.live and server.limits != current:
+    elif not experiment.live and server.limits != current:
         yield from experiment.start(
             current, Purpose.BASELINE, hook=False, why="the current limits, to compare with"
         )
@@ -264,7 +273,9 @@ def _find_at_load(
     change = yield from _show(experiment, calibration, contest.incumbent, top)
     if change is not None:
         yield from score_again(contest, contest.incumbent, change)
-        _note_contest(findings, contest)
+    if experiment.lacks_graphs(experiment.problem.current) and not experiment.frugal:
+        yield from score_current(contest)
+    _note_contest(findings, contest)
     return contest.load
 
 

@@ -75,9 +75,8 @@ def sweep(
     for seqs in _sizes(experiment, extent, top):
         limits = with_limits(chosen, seqs=seqs) if experiment.live else server.limits
         if not (yield from table.add(limits, seqs)):
-            experiment.notes.append(
-                f"The sweep of max_num_seqs ends below {seqs}: it is given no more time."
-            )
+            ends = f"ends below {seqs}" if table.points else "was left out"
+            experiment.notes.append(f"The table of max_num_seqs {ends}: no more time for it.")
             break
     else:
         yield from _trade_off(table, chosen, top)

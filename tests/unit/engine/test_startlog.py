@@ -60,6 +60,21 @@ def test_every_spelling_of_the_capacity(line, tokens):
 
 
 @pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ('{"level":3,"cudagraph_capture_sizes":[512,504,1],"max_capture_size":512}', 512),
+        ("{'cudagraph_capture_sizes': [1, 2, 256], 'max_cudagraph_capture_size': 256}", 256),
+        ("{'cudagraph_capture_sizes': [], 'max_cudagraph_capture_size': 0}", None),
+        ("{'cudagraph_capture_sizes': [], 'max_cudagraph_capture_size': None}", None),
+        ("{}", None),
+    ],
+)
+def test_every_spelling_of_the_largest_cuda_graph(config, tokens):
+    line = f"INFO [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='M', compilation_config={config}"
+    assert read_start_log(line + "\n").graph_tokens == tokens
+
+
+@pytest.mark.parametrize(
     ("line", "version"),
     [
         ("INFO [api_server.py:1896] vLLM API server version 0.11.0", "0.11.0"),

@@ -126,6 +126,7 @@ def test_a_start_tells_its_facts_and_ends_at_a_signal(tmp_path: Path):
     assert facts.args["model"] == "org/model"
     assert facts.max_num_batched_tokens == 2048
     assert facts.max_model_len == 1000
+    assert facts.graph_tokens == 24
     assert facts.kv_cache_tokens is not None
     assert facts.kv_cache_tokens > 100_000
     assert facts.max_concurrency == pytest.approx(facts.kv_cache_tokens / 1000, abs=0.01)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.toy_engine import MakeProblem, Run, Toy, ToyEngine
+from tests.toy_engine import MakeProblem, Run, Toy
 from vllm_tuning.tuning.confirm import LOADS
 from vllm_tuning.tuning.model import (
     SLO,
@@ -268,41 +268,6 @@ def test_max_throughput_needs_no_slo(problem: MakeProblem, toy: Toy, run: Run):
     assert found.ending is Ending.RECOMMENDED
     assert found.limits is not None
     assert engine.capacity(found.limits) >= 0.95 * engine.peak
-
-
-class Graphs(ToyEngine):
-    """Without a CUDA graph for steps as large as the budget (512), half of the capacity."""
-
-    def capacity(self, limits: Limits) -> float:
-        captured = 2 * self.running.limits.max_num_seqs if self.running else 0
-        share = 1.0 if captured >= min(limits.max_num_batched_tokens, 512) else 0.5
-        return share * super().capacity(limits)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {
-            "objective": Objective.MAX_THROUGHPUT,
-            "workload": Workload(Lengths(512), Lengths(128), arrival="Closed", concurrency=64),
-            "slos": (),
-        },
-    ],
-    ids=["chat", "batch"],
-)
-def test_an_idle_cap_is_not_so_low_that_the_start_lacks_cuda_graphs(
-    problem: MakeProblem, run: Run, changes: dict[str, object]
-):
-    """60 sequences run; a start with few more than that captures only graphs twice as large."""
-    found, _ = run(problem(**changes), Graphs(best_tokens=1024, noise=0.0))
-    assert found.ending is Ending.RECOMMENDED
-    assert found.limits is not None
-    assert found.limits.max_num_seqs == 256
-    told = next(step.why for step in found.decisions if step.topic == "max_num_seqs")
-    assert "256 is the least with CUDA graphs for steps of up to 512 tokens" in told
-    assert found.result is not None
-    assert (found.result.request_rate or 0.0) > 30  # of 40, and not of 20
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from vllm_tuning.bench.probe import IDLE_SECONDS
 from vllm_tuning.bench.sim.assemble import assemble, started_limits
+from vllm_tuning.bench.sim.cost import largest_graph
 from vllm_tuning.bench.sim.engine import EngineCore
 from vllm_tuning.bench.sim.memory import (
     EngineSettings,
@@ -123,6 +124,9 @@ class SimulatedServer:
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefix_caching=settings.enable_prefix_caching,
+            graph_tokens=largest_graph(
+                settings.max_num_seqs, settings.max_num_batched_tokens, self.parameters.graph_cap
+            ),
             live_limits=None if start.hook else "started without the hook",
         )
         return StartResult(start, self._start_seconds, facts=facts)

@@ -50,7 +50,7 @@ def serve(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     if isinstance(memory, StartRefusal):
         log.refused(memory)
         return 1
-    log.loading(simulation.parameters)
+    log.loading(simulation.parameters, settings)
     started = build(known, environment, simulation, settings, memory)
     life = _Life(known, simulation, started, log)
     return asyncio.run(life.run(lambda seconds: log.memory(settings, memory, seconds)))

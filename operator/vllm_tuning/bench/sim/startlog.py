@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from vllm_tuning.bench.sim.cost import largest_graph
 from vllm_tuning.bench.sim.memory import EngineSettings, MemoryPlan, StartRefusal
 from vllm_tuning.bench.sim.parameters import GIB, EngineParameters
 
@@ -71,10 +72,15 @@ class StartLog:
                 "WARNING",
             )
 
-    def loading(self, parameters: EngineParameters) -> None:
-        """Write the load of the weights."""
+    def loading(self, parameters: EngineParameters, settings: EngineSettings) -> None:
+        """Write the engine's configuration and the load of the weights."""
+        largest = largest_graph(
+            settings.max_num_seqs, settings.max_num_batched_tokens, parameters.graph_cap
+        )
         self.core(
-            "core.py:114", f"Initializing a V1 LLM engine (v{VERSION}) with config: simulated"
+            "core.py:114",
+            f"Initializing a V1 LLM engine (v{VERSION}) with config: simulated, "
+            f"compilation_config={{'max_cudagraph_capture_size': {largest}}}",
         )
         gib = parameters.weights_bytes / GIB
         self.core(
