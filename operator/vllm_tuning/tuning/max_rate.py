@@ -70,6 +70,8 @@ def max_rate(experiment: Experiment, calibration: Calibration, top: Limits) -> S
         yield from race_caps(race)
         yield from _keep_current(race)
         yield from _settle(race)
+        if not race.estimate(race.incumbent):
+            return race
         yield from toggle_chunked_prefill(experiment, race)
         trim(race)
         if not (experiment.problem.quick or experiment.frugal):
@@ -229,8 +231,14 @@ def _settle(race: Race) -> Steps[None]:
     """Hold the final; needs live limits, and is left out where windows are very short.
 
     Where they are very long the incumbent runs alone: a lucky window is found out here for a tenth
-    of what an attempt of the confirmation takes.
+    of what an attempt of the confirmation takes. A machine that has become much slower since may
+    hold no load of the final: then its boundary is looked for once more.
     """
     experiment = race.experiment
-    if not experiment.problem.quick and experiment.live:
-        yield from race.final([] if experiment.frugal else race.contenders())
+    if experiment.problem.quick or not experiment.live:
+        return
+    yield from race.final([] if experiment.frugal else race.contenders())
+    best = race.incumbent
+    if best is not None and race.frontier(best).low is None:
+        load = race.frontier(best).next_load()
+        yield from race.bracket(best, load, why="what is left of the best?")

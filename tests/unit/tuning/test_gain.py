@@ -166,3 +166,21 @@ def test_limits_that_an_idle_cap_tells_apart_are_measured_once(
     in_final = {probe.limits for probe in asked if "final" in probe.why}
     assert Limits(256, 8192) in in_final
     assert Limits(512, 8192) not in in_final
+
+
+class Tiring(ToyEngine):
+    """From its final on it carries less than half of what the race saw."""
+
+    def capacity(self, limits: Limits) -> float:
+        tired = any(isinstance(asked, Probe) and "the final" in asked.why for asked in self.asked)
+        return super().capacity(limits) * (0.4 if tired else 1.0)
+
+
+def test_a_machine_that_becomes_too_slow_for_the_final_is_measured_once_more(
+    problem: MakeProblem, run: Run
+):
+    found, answers = run(problem(), Tiring(noise=0.0))
+    asked = [answer.probe for answer in answers if isinstance(answer, ProbeResult)]
+    assert any("what is left of the best?" in probe.why for probe in asked)
+    assert isinstance(found.load, OpenLoad)
+    assert 10 < found.load.rate_per_second < 16
