@@ -91,6 +91,7 @@ NOT_REVERSIBLE = {
     "env-config-map.yaml": "the reference is replaced by a literal",
     "env-config-map-elsewhere.yaml": "the reference is replaced by a literal",
     "env-from-config-map.yaml": "the reference is replaced by a literal",
+    "shell-cut-assignment.yaml": "the reference is replaced by a literal",
     "shell-script-variable-changed.yaml": "the reference is replaced by a literal",
     "shell-brace-expansion.yaml": "a value in two pieces becomes one",
 }

@@ -39,9 +39,9 @@ class _Survey:
     def note(self, node: Node, command: Node) -> None:
         """Take one node of the tree into account."""
         match node.type:
-            case "variable_assignment" if not _is_prefix(node):
+            case "variable_assignment":
                 if (name := node.child_by_field_name("name")) is not None:
-                    self.assignments.setdefault(self.text(name), []).append(node)
+                    self.note_assignment(self.text(name), node)
             case "for_statement":
                 if (name := node.child_by_field_name("variable")) is not None:
                     self.disturbed.add(self.text(name))
@@ -52,6 +52,13 @@ class _Survey:
                     self.disturbed.add(match[1])
             case "command":
                 self.note_command(self.text(node).split(), is_engine=node.id == command.id)
+
+    def note_assignment(self, name: str, node: Node) -> None:
+        """An assignment before a command is for that command alone, unless the grammar cut it."""
+        if not _is_prefix(node):
+            self.assignments.setdefault(name, []).append(node)
+        elif (after := node.next_sibling) is not None and after.start_byte == node.end_byte:
+            self.disturbed.add(name)
 
     def note_command(self, words: Sequence[str], *, is_engine: bool) -> None:
         """A builtin may set variables or the script's arguments."""
