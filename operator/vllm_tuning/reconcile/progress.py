@@ -175,7 +175,7 @@ def _measuring(events: Iterable[Event]) -> Measuring:
                 reason = Reason(start.purpose)
                 message = (
                     f"starting the engine with max_num_seqs={start.limits.max_num_seqs}, "
-                    f"max_num_batched_tokens={start.limits.max_num_batched_tokens}"
+                    f"max_num_batched_tokens={start.limits.max_num_batched_tokens} ({start.why})"
                 )
             case ProbeBegan(probe=probe):
                 reason = Reason(probe.purpose)

@@ -25,7 +25,8 @@ def progress_line(event: Event) -> str | None:
             line = f"resumed: {replayed} answers of earlier attempts are kept"
         case StartBegan(start=start):
             kind = "live limits" if start.hook else "exact args, no hook"
-            line = f"server start {start.id} ({kind}): {limits_text(start.limits)}"
+            limits = limits_text(start.limits)
+            line = f"server start {start.id} ({kind}): {limits} [dim]{start.why}[/]"
         case StartEnded(result=done):
             how = f"{done.failure.reason}: {done.failure.message}" if done.failure else "ready"
             line = f"server start {done.start.id}: {how} after {done.seconds:.0f} s"
@@ -36,10 +37,10 @@ def progress_line(event: Event) -> str | None:
                 f"TPOT p95 {number(event.tpot_p95_ms)} ms[/]"
             )
         case ProbeEnded(result=r):
-            limits = r.probe.limits
+            tried = r.probe.limits
             line = (
-                f"{r.probe.id:>5} {r.probe.purpose.value:9} {limits.max_num_seqs:>4} seqs "
-                f"{limits.max_num_batched_tokens:>5} tokens {load_text(r.probe.load):>11}  "
+                f"{r.probe.id:>5} {r.probe.purpose.value:9} {tried.max_num_seqs:>4} seqs "
+                f"{tried.max_num_batched_tokens:>5} tokens {load_text(r.probe.load):>11}  "
                 f"TTFT p95 {number(r.ttft.p95):>5}  TPOT p95 {number(r.tpot.p95):>5}  "
                 f"{number(r.output_tokens_per_second):>5} tok/s  [bold]{r.verdict.value}[/]  "
                 f"[dim]{event.engine_seconds:.0f} engine-seconds[/]"
