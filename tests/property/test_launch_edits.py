@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import yaml as pyyaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import stub_engine
@@ -69,6 +69,7 @@ TEXT = st.text(
 
 @slow
 @given(TEXT, st.sampled_from(["'", '"', None, "|", ">"]), st.integers(20, 200))
+@example("\n\n", ">", 20)
 def test_every_character_of_a_scalar_is_traced(value, style, width):
     dumped = pyyaml.safe_dump([value], default_style=style, width=width, allow_unicode=True)
     stream = Stream.parse(dumped)

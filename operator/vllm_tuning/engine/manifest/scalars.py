@@ -166,7 +166,9 @@ def _folded(text: str, lines: list[tuple[int, int]], indent: int) -> Iterator[Pi
         for at in range(begin, end):
             yield text[at], at, at + 1
         previous_end, previous_more, blanks = end, more, 0
-    if previous_end is not None:
+    if previous_end is None:  # nothing but line breaks
+        yield from (("\n", end, end + 1) for _, end in lines)
+    else:
         yield from (("\n", previous_end, previous_end + 1) for _ in range(blanks + 1))
 
 
