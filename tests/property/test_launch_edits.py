@@ -70,6 +70,7 @@ TEXT = st.text(
 @slow
 @given(TEXT, st.sampled_from(["'", '"', None, "|", ">"]), st.integers(20, 200))
 @example("\n\n", ">", 20)
+@example("\xa0", "|", 20)
 def test_every_character_of_a_scalar_is_traced(value, style, width):
     dumped = pyyaml.safe_dump([value], default_style=style, width=width, allow_unicode=True)
     stream = Stream.parse(dumped)
@@ -85,6 +86,8 @@ def test_every_character_of_a_scalar_is_traced(value, style, width):
 
 @slow
 @given(TEXT)
+@example("=")
+@example("<<")
 def test_plain_scalars_and_quotes_read_back(text):
     if is_plain_safe(text):
         assert pyyaml.safe_load(f"[{text}]") == [text]

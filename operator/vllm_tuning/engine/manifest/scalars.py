@@ -121,7 +121,7 @@ def _block(text: str, start: int, end: int, style: str, value: str) -> Scalar | 
     if header_end == -1:
         return None
     lines = list(_lines(text, header_end + 1, end))
-    first = next((text[s:e] for s, e in lines if text[s:e].strip()), "")
+    first = next((text[s:e] for s, e in lines if text[s:e].strip(" ")), "")
     detected = len(first) - len(first.lstrip(" "))
     read = _literal if style == "|" else _folded
     # An indentation indicator makes the first line no guide: then the value itself is.
@@ -198,7 +198,8 @@ def is_plain_safe(text: str, *, flow: bool = True) -> bool:
     """Whether an unquoted scalar of this text reads as this very string, by YAML 1.1 and 1.2."""
     if text == "" or text != text.strip() or any(char in _BREAKS for char in text):
         return False
-    if text[0] in "@`":  # reserved (YAML 1.2.2, 5.3); ruamel reads them all the same
+    # Reserved (YAML 1.2.2, 5.3), or types of YAML 1.1 that no string has; ruamel reads them all.
+    if text[0] in "@`" or text in {"=", "<<"}:
         return False
     if not _ODD.search(text):
         return True
