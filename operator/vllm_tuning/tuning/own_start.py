@@ -20,7 +20,7 @@ WHY = "the current limits as they start: they have fewer CUDA graphs than live l
 
 FLATTERED = (
     "The current limits were measured live only, with CUDA graphs that their own start lacks: they "
-    "carry less than that, and the gain is larger."
+    "may carry less than that, and the gain may be larger."
 )
 
 SCORES = 2
@@ -29,10 +29,16 @@ SCORES = 2
 
 def bracket_current(race: Race) -> Steps[bool]:
     """Find anew what the current limits carry, on their own start; ``False`` = it did not run."""
-    if not (yield from _start(race.experiment)):
+    experiment, current = race.experiment, race.experiment.problem.current
+    if not (yield from _start(experiment)):
         return False
-    race.frontiers[race.experiment.problem.current] = Frontier()
-    yield from baseline(race)
+    live, race.frontiers[current] = race.frontier(current), Frontier()
+    try:
+        yield from baseline(race)
+    except OutOfBudgetError:
+        if race.frontier(current).low is None:
+            race.frontiers[current] = live
+            experiment.notes.append(FLATTERED)
     return True
 
 
@@ -46,13 +52,18 @@ def score_current(contest: Contest) -> Steps[None]:
         for repeat in range(SCORES):
             yield from contest.enter(current, WHY, purpose=Purpose.BASELINE, repeat=repeat)
     except OutOfBudgetError:
-        contest.results.setdefault(current, live)
+        if current not in contest.results:
+            contest.results[current] = live
+            experiment.notes.append(FLATTERED)
 
 
 def _start(experiment: Experiment) -> Steps[bool]:
-    """Start the current limits, if that leaves the time of a confirmation."""
+    """Start the current limits, if there is as much time again to measure them.
+
+    The time of a confirmation is kept.
+    """
     current = experiment.problem.current
-    if experiment.left_seconds - experiment.reserve_seconds < experiment.start_seconds:
+    if experiment.left_seconds - experiment.reserve_seconds < 2.0 * experiment.start_seconds:
         experiment.notes.append(FLATTERED)
         return False
     result = yield from experiment.start(current, Purpose.BASELINE, hook=False, why=WHY)
