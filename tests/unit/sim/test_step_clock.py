@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vllm_tuning.bench.sim.cost import Noise, StepClock, StepCost, graph_sizes, largest_graph
+from vllm_tuning.bench.sim.cost import Noise, StepClock, StepCost, graph_sizes
+from vllm_tuning.bench.sim.memory import EngineSettings
 from vllm_tuning.bench.sim.scheduler import Batch
 
 PLAIN = StepCost(
@@ -38,9 +39,9 @@ def test_graph_sizes_are_those_that_vllm_captures():
     assert graph_sizes(16) == (1, 2, 4, 8, 16)
     assert graph_sizes(512)[-17:] == tuple(range(256, 513, 16))
     assert len(graph_sizes(512)) == 51  # as the start log of the H200 counts them
-    assert largest_graph(256, 8192) == 512
-    assert largest_graph(16, 8192) == 32
-    assert largest_graph(256, 64) == 64
+    assert EngineSettings(256, 8192, 4096).largest_graph(512) == 512
+    assert EngineSettings(16, 8192, 4096).largest_graph(512) == 32
+    assert EngineSettings(256, 64, 4096).largest_graph(512) == 64
 
 
 def test_a_decode_step_costs_the_same_inside_a_graph_bucket_and_more_beyond():

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from vllm_tuning.bench.sim.cost import StepClock, graph_sizes, largest_graph
+from vllm_tuning.bench.sim.cost import StepClock, graph_sizes
 from vllm_tuning.bench.sim.engine import EngineCore
 from vllm_tuning.bench.sim.kv import BlockPool
 from vllm_tuning.bench.sim.memory import EngineSettings, MemoryPlan
@@ -42,11 +42,7 @@ def assemble(
         reserve_full_prompt=parameters.reserve_full_prompt,
         track_decoding=track_decoding,
     )
-    graphs = graph_sizes(
-        largest_graph(
-            settings.max_num_seqs, settings.max_num_batched_tokens, cap=parameters.graph_cap
-        )
-    )
+    graphs = graph_sizes(settings.largest_graph(parameters.graph_cap))
     spread = parameters.noise.card
     card = np.random.default_rng([seed if card_seed is None else card_seed, 0xCA2D])
     clock = StepClock(

@@ -111,11 +111,6 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if size <= largest)
 
 
-def largest_graph(max_num_seqs: int, max_num_batched_tokens: int, cap: int = 512) -> int:
-    """Largest captured size of a start: ``min(2 x max_num_seqs, cap, max_num_batched_tokens)``."""
-    return max(1, min(2 * max_num_seqs, cap, max_num_batched_tokens))
-
-
 class StepClock:
     """Turns batches into seconds: coefficients, graph buckets and noise of one started engine."""
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from vllm_tuning.bench.probe import IDLE_SECONDS
 from vllm_tuning.bench.sim.assemble import assemble, started_limits
-from vllm_tuning.bench.sim.cost import largest_graph
 from vllm_tuning.bench.sim.engine import EngineCore
 from vllm_tuning.bench.sim.memory import (
     EngineSettings,
@@ -124,9 +123,7 @@ class SimulatedServer:
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefix_caching=settings.enable_prefix_caching,
-            graph_tokens=largest_graph(
-                settings.max_num_seqs, settings.max_num_batched_tokens, self.parameters.graph_cap
-            ),
+            graph_tokens=settings.largest_graph(self.parameters.graph_cap),
             live_limits=None if start.hook else "started without the hook",
         )
         return StartResult(start, self._start_seconds, facts=facts)

@@ -33,6 +33,13 @@ class EngineSettings:
         """Requests that may run at once."""
         return self.max_num_active_seqs or self.max_num_seqs
 
+    def largest_graph(self, cap: int) -> int:
+        """Largest step, in tokens, for which a CUDA graph is captured, ``cap`` at most.
+
+        vLLM's ``config``, ``_set_cudagraph_sizes``.
+        """
+        return max(1, min(2 * self.max_num_seqs, cap, self.max_num_batched_tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class StartRefusal:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from vllm_tuning.bench.sim.cost import largest_graph
 from vllm_tuning.bench.sim.memory import EngineSettings, MemoryPlan, StartRefusal
 from vllm_tuning.bench.sim.parameters import GIB, EngineParameters
 
@@ -74,9 +73,7 @@ class StartLog:
 
     def loading(self, parameters: EngineParameters, settings: EngineSettings) -> None:
         """Write the engine's configuration and the load of the weights."""
-        largest = largest_graph(
-            settings.max_num_seqs, settings.max_num_batched_tokens, parameters.graph_cap
-        )
+        largest = settings.largest_graph(parameters.graph_cap)
         self.core(
             "core.py:114",
             f"Initializing a V1 LLM engine (v{VERSION}) with config: simulated, "
