@@ -29,7 +29,7 @@ _COMPILATION = re.compile(
 )
 _LOADING = re.compile(r"Model loading took ([\d.]+) (?:GiB|GB)(?: memory)? and ([\d.]+) seconds")
 _GRAPHS = re.compile(r"Graph capturing finished in ([\d.]+) secs?, took ([\d.-]+) GiB")
-_GRAPH_TOKENS = re.compile(r"max_(?:cudagraph_)?capture_size[\"']: ?(\d+)")
+_GRAPH_SIZES = re.compile(r"cudagraph_capture_sizes[\"']: ?\[([\d, ]*)\]")
 _OFFERED_KV_BYTES = re.compile(r"--kv-cache-memory(?:-bytes)?=(\d+)")
 _RANKS = re.compile(r"data_parallel_size=(\d+)")
 _MODEL_LENGTH = re.compile(r"max_seq_len=(\d+)")
@@ -94,7 +94,7 @@ def read_start_log(log: str) -> StartFacts:
         init_seconds=_last_float(_INIT, log),
         compilation_seconds=_last_float(_COMPILATION, log),
         graph_capture_seconds=_last_float(_GRAPHS, log),
-        graph_tokens=_last_int(_GRAPH_TOKENS, log) or None,
+        graph_tokens=_largest_graph(log),
     )
 
 
@@ -138,6 +138,12 @@ def _version(log: str) -> str | None:
 
 def _number(text: str) -> int:
     return int(text.replace(",", ""))
+
+
+def _largest_graph(log: str) -> int | None:
+    """Of the engine's own list: with eager mode it is empty, whatever its largest may be called."""
+    lists = _GRAPH_SIZES.findall(log)
+    return max(map(int, lists[-1].replace(",", " ").split()), default=None) if lists else None
 
 
 def _smallest(pattern: re.Pattern[str], log: str) -> int | None:

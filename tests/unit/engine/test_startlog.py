@@ -64,7 +64,7 @@ def test_every_spelling_of_the_capacity(line, tokens):
     [
         ('{"level":3,"cudagraph_capture_sizes":[512,504,1],"max_capture_size":512}', 512),
         ("{'cudagraph_capture_sizes': [1, 2, 256], 'max_cudagraph_capture_size': 256}", 256),
-        ("{'cudagraph_capture_sizes': [], 'max_cudagraph_capture_size': 0}", None),
+        ('{"cudagraph_capture_sizes":[],"full_cuda_graph":false,"max_capture_size":512}', None),
         ("{'cudagraph_capture_sizes': [], 'max_cudagraph_capture_size': None}", None),
         ("{}", None),
     ],

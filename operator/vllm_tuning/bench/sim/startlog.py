@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from vllm_tuning.bench.sim.cost import graph_sizes
 from vllm_tuning.bench.sim.memory import EngineSettings, MemoryPlan, StartRefusal
 from vllm_tuning.bench.sim.parameters import GIB, EngineParameters
 
@@ -73,11 +74,11 @@ class StartLog:
 
     def loading(self, parameters: EngineParameters, settings: EngineSettings) -> None:
         """Write the engine's configuration and the load of the weights."""
-        largest = settings.largest_graph(parameters.graph_cap)
+        graphs = list(graph_sizes(settings.largest_graph(parameters.graph_cap)))
         self.core(
             "core.py:114",
             f"Initializing a V1 LLM engine (v{VERSION}) with config: simulated, "
-            f"compilation_config={{'max_cudagraph_capture_size': {largest}}}",
+            f"compilation_config={{'cudagraph_capture_sizes': {graphs}}}",
         )
         gib = parameters.weights_bytes / GIB
         self.core(
