@@ -206,3 +206,8 @@ def run_search(
         answers.append(engine.answer(question))
         search.tell(answers[-1])
     raise AssertionError("the search does not end")
+
+
+def starts(answers: list[Answer]) -> list[Start]:
+    """The starts that a search asked for, in order."""
+    return [answer.start for answer in answers if isinstance(answer, StartResult)]

@@ -107,7 +107,7 @@ def _knee(experiment: Experiment, chosen: Limits) -> list[str]:
 def _graphs(experiment: Experiment, chosen: Limits) -> list[str]:
     """Why an idle cap is not lower."""
     tokens = min(chosen.max_num_batched_tokens, experiment.graph_tokens)
-    if not tokens or chosen.max_num_seqs != graph_seqs(tokens, tokens):
+    if not tokens or chosen.max_num_seqs != graph_seqs(tokens, experiment.graph_tokens):
         return []
     return [f"{chosen.max_num_seqs} is the least with CUDA graphs for steps of {tokens} tokens"]
 

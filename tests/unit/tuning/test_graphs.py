@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.toy_engine import MakeProblem, Run, ToyEngine
+from tests.toy_engine import MakeProblem, Run, ToyEngine, starts
 from vllm_tuning.tuning.model import (
-    Answer,
     Budget,
     Ending,
     Lengths,
@@ -38,10 +37,6 @@ class Graphs(ToyEngine):
 
 def engine() -> Graphs:
     return Graphs(best_tokens=1024, noise=0.0, graph_cap=512)
-
-
-def starts(answers: list[Answer]) -> list[Start]:
-    return [answer.start for answer in answers if isinstance(answer, StartResult)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.toy_engine import MakeProblem, Run, Toy
+from tests.toy_engine import MakeProblem, Run, Toy, starts
 from vllm_tuning.tuning.confirm import LOADS
 from vllm_tuning.tuning.model import (
     SLO,
@@ -27,7 +27,6 @@ from vllm_tuning.tuning.model import (
     Purpose,
     Space,
     Start,
-    StartResult,
     Verdict,
     Workload,
 )
@@ -36,10 +35,6 @@ from vllm_tuning.tuning.search import Search
 
 def probes(answers: list[Answer]) -> list[ProbeResult]:
     return [answer for answer in answers if isinstance(answer, ProbeResult)]
-
-
-def starts(answers: list[Answer]) -> list[Start]:
-    return [answer.start for answer in answers if isinstance(answer, StartResult)]
 
 
 @pytest.mark.parametrize("seed", range(6))
